@@ -1,7 +1,7 @@
 """Codecs (P1-P3): objects to text and back, strictly. No pickle, anywhere.
 
-A codec has ``encode(obj) -> str`` and ``decode(str) -> obj``; ``encode`` raises ``PayloadError`` for what it cannot carry
-exactly, naming the path to the value.
+A codec has ``encode(obj) -> str`` and ``decode(str) -> obj``; ``encode`` raises ``PayloadError`` for what it cannot
+carry exactly, naming the path to the value.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def from_text(codec: Codec, text: str) -> Any:
         return refusal
 
 
-# -- Strict JSON -----------------------------------------------------------------------------------------------------------
+# -- Strict JSON -----------------------------------------------------------------------------------------------------
 
 
 def _refuse_unknown(value: Any) -> Any:

@@ -18,7 +18,7 @@ GroupState = Literal["ready", "leased", "parked", "suspended"]
 Poison = Literal["dead-letter", "hold"]
 NewGroups = Literal["first", "last"]
 
-# -- Rows: facade <-> engine, microseconds, stored payloads ----------------------------------------------------------------
+# -- Rows: facade <-> engine, microseconds, stored payloads ----------------------------------------------------------
 
 
 class Stamp(NamedTuple):
@@ -218,7 +218,7 @@ class TransportOptions(NamedTuple):
     key_ttl: int = 300_000_000
 
 
-# -- Records: what callers see ---------------------------------------------------------------------------------------------
+# -- Records: what callers see ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ DEFAULT_STAMP = Stamp(
     key_ttl=300 * MICROSECONDS,
 )
 
-# -- Leases and claims -----------------------------------------------------------------------------------------------------
+# -- Leases and claims -----------------------------------------------------------------------------------------------
 
 
 def lapsed(deadline: int, now: int) -> bool:
@@ -89,7 +89,7 @@ def poisoned(deliveries: int, max_deliveries: int | None) -> bool:
     return max_deliveries is not None and deliveries >= max_deliveries
 
 
-# -- Times a job is stamped with -------------------------------------------------------------------------------------------
+# -- Times a job is stamped with -------------------------------------------------------------------------------------
 
 
 def ready_time(now: int, delay: int | None, run_at: int | None) -> int:
@@ -115,7 +115,7 @@ def backoff(base: int, attempts: int, chance: float) -> int:
     return full - round(full * (1.0 - chance) / 2)
 
 
-# -- Keys (Q15) ------------------------------------------------------------------------------------------------------------
+# -- Keys (Q15) ------------------------------------------------------------------------------------------------------
 
 
 def key_taken(live: bool, until: int, now: int) -> bool:
@@ -123,7 +123,7 @@ def key_taken(live: bool, until: int, now: int) -> bool:
     return live or now < until
 
 
-# -- Turns (T3) ------------------------------------------------------------------------------------------------------------
+# -- Turns (T3) ------------------------------------------------------------------------------------------------------
 
 _FRESH = 2**62
 
@@ -138,7 +138,7 @@ def is_fresh(turn: int) -> bool:
     return turn < 0
 
 
-# -- Options of a transport (T11) -------------------------------------------------------------------------------------------
+# -- Options of a transport (T11) ------------------------------------------------------------------------------------
 
 
 def merge_options(transport: str, stored: dict[str, Any], declared: dict[str, Any]) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def resolve_options(stored: dict[str, Any]) -> TransportOptions:
     return TransportOptions(**stored)
 
 
-# -- Retention -------------------------------------------------------------------------------------------------------------
+# -- Retention -------------------------------------------------------------------------------------------------------
 
 
 def retained_until(since: int, retention: int | None) -> int | None:
@@ -168,7 +168,7 @@ def retained_until(since: int, retention: int | None) -> int | None:
     return None if retention is None else since + retention
 
 
-# -- Error texts (D4) ------------------------------------------------------------------------------------------------------
+# -- Error texts (D4) ------------------------------------------------------------------------------------------------
 
 
 def clean_error(error: str | BaseException | None) -> str | None:
@@ -201,7 +201,7 @@ def _describe(error: BaseException) -> str:
     return f"{kind}: {message}" if message else kind
 
 
-# -- Why something is not claimable (explain) --------------------------------------------------------------------------------
+# -- Why something is not claimable (explain) ------------------------------------------------------------------------
 
 
 def group_state(suspended: bool, held_until: int | None, leased: bool, now: int) -> GroupState:
