@@ -1,3 +1,110 @@
-"""Rota: leased work queues with one contract on every engine."""
+"""Rota: leased work queues with one contract on every engine.
+
+``rota.open(url)`` gives a sync store, ``rota.aopen(url)`` an async one; see the contract in the documentation.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from rota.clock import Clock
+from rota.codecs import Codec, JsonCodec
+from rota.errors import (
+    EngineBusy,
+    EngineFull,
+    EngineUnavailable,
+    LeaseLost,
+    OutcomeUnknown,
+    PayloadError,
+    PayloadTooLarge,
+    RotaError,
+    SchemaMismatch,
+    StoreClosed,
+    TransactionAborted,
+    TransactionError,
+)
+from rota.records import (
+    DeadJob,
+    DeadLetter,
+    DeadMessage,
+    Explanation,
+    Group,
+    Item,
+    JobRecord,
+    Message,
+    QueueStats,
+    TransportStats,
+)
+from rota.sync.queue import Job, Queue
+from rota.sync.store import Listener, Store, open
+from rota.sync.transport import Lease, Transport
+
+if TYPE_CHECKING:
+    from rota.aio.queue import AsyncJob, AsyncQueue
+    from rota.aio.store import AsyncListener, AsyncStore, aopen
+    from rota.aio.transport import AsyncLease, AsyncTransport
+    from rota.typed import TypedCodec
 
 __version__ = "0.1.0"
+
+# Imported when first used: asyncio alone would double the time that importing Rota takes.
+_ON_DEMAND = {
+    "AsyncJob": "rota.aio.queue",
+    "AsyncLease": "rota.aio.transport",
+    "AsyncListener": "rota.aio.store",
+    "AsyncQueue": "rota.aio.queue",
+    "AsyncStore": "rota.aio.store",
+    "AsyncTransport": "rota.aio.transport",
+    "TypedCodec": "rota.typed",
+    "aopen": "rota.aio.store",
+}
+
+__all__ = [
+    "AsyncJob",
+    "AsyncLease",
+    "AsyncListener",
+    "AsyncQueue",
+    "AsyncStore",
+    "AsyncTransport",
+    "Clock",
+    "Codec",
+    "DeadJob",
+    "DeadLetter",
+    "DeadMessage",
+    "EngineBusy",
+    "EngineFull",
+    "EngineUnavailable",
+    "Explanation",
+    "Group",
+    "Item",
+    "Job",
+    "JobRecord",
+    "JsonCodec",
+    "Lease",
+    "LeaseLost",
+    "Listener",
+    "Message",
+    "OutcomeUnknown",
+    "PayloadError",
+    "PayloadTooLarge",
+    "Queue",
+    "QueueStats",
+    "RotaError",
+    "SchemaMismatch",
+    "Store",
+    "StoreClosed",
+    "TransactionAborted",
+    "TransactionError",
+    "Transport",
+    "TransportStats",
+    "TypedCodec",
+    "aopen",
+    "open",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _ON_DEMAND.get(name)
+    if module is None:
+        raise AttributeError(f"module 'rota' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(module), name)

@@ -139,10 +139,7 @@ def _exact(value: Any, depth: int) -> bool:
                 return False
         return True
     if isinstance(value, list):
-        for item in value:
-            if type(item) not in _SCALARS and not _exact(item, depth - 1):
-                return False
-        return True
+        return all(type(item) in _SCALARS or _exact(item, depth - 1) for item in value)
     return not isinstance(value, tuple)
 
 

@@ -28,17 +28,19 @@ from rota.records import (
     TransportOptions,
     TransportStatsRow,
 )
+from rota.wakeups import Wakeups
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+ListedState = Literal["pending", "processing", "done", "dead"]
 Position = Literal["tail", "original"]
 # Counts in ``stats`` are exact up to here (Q14).
 COUNT_CAP = 10_000
 
 
 class TransportEngine(Protocol):
-    """One transport of one engine (T, D). Making it does no I/O; ``declared`` options are stored at its first write (T11)."""
+    """One transport of one engine (T, D). Making it does no I/O; ``declared`` options are stored at first use (T11)."""
 
     name: str
     place: str
@@ -135,12 +137,10 @@ class QueueEngine(Protocol):
     def peek(self, n: int) -> list[JobRow]:
         """What a claim of n would hand out now, in its order, without claiming. A suspended queue still shows it."""
 
-    def jobs(
-        self, state: Literal["pending", "processing", "done", "dead"] | None, limit: int, after: int | None
-    ) -> list[JobRow]:
+    def jobs(self, state: ListedState | None, limit: int, after: int | None) -> list[JobRow]:
         """Jobs by ascending id, those greater than ``after``; None means every state."""
 
-    def purge(self, state: Literal["pending", "processing", "done", "dead"]) -> int: ...
+    def purge(self, state: ListedState) -> int: ...
 
     def explain(self, job_id: int) -> ExplanationRow: ...
 
@@ -168,22 +168,12 @@ class Subscription(Protocol):
     def close(self) -> None: ...
 
 
-class Wakeups(Protocol):
-    """Hints that something may have become claimable (X7). Losing one costs at most a poll."""
-
-    def wake(self, address: str) -> None:
-        """Wake whoever waits at ``address`` (see ``rota.wakeups``), in this process and, where the engine can, in others."""
-
-    def waiter(self, address: str) -> Any:
-        """A ``rota.wakeups.Waiter`` at the address; close it after use."""
-
-
 class Engine(Protocol):
     """One opened engine, shared by its sync and async facades."""
 
     url: str
     """For people: never contains a password."""
-    wakeups: Any
+    wakeups: Wakeups
     durable: bool
     """Durable engines always encode events (T8, P1)."""
 
@@ -205,4 +195,11 @@ class Engine(Protocol):
     def acall(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run one of this engine's verbs for the async facade without blocking the loop."""
 
-    def close(self) -> None: ...
+    def acall_or_undo(self, verb: Callable[..., T], undo: Callable[[T], object], *args: Any) -> Awaitable[T]:
+        """``acall`` for claims: when the awaiting task is cancelled while the verb runs, ``undo`` gets its result."""
+
+    def facts(self) -> dict[str, Any]:
+        """What ``rota doctor`` prints of this engine."""
+
+    def close(self) -> None:
+        """Let running verbs end, then release everything; later verbs raise ``StoreClosed``. Quiet when repeated."""

@@ -11,7 +11,7 @@ from typing import Any
 from rota.records import ExplanationRow, GroupState, JobRow, JobState, Stamp, TransportOptions
 from rota.units import MICROSECONDS
 
-# -- Life of a job (Q3-Q12): (state, verb) -> the states it may lead to. The diagram in the docs is drawn from it. --------
+# -- Life of a job (Q3-Q12): (state, verb) -> the states it may lead to. The docs' diagram is drawn from it. ---
 
 TRANSITIONS: dict[tuple[JobState, str], tuple[JobState, ...]] = {
     ("new", "enqueue"): ("pending",),
@@ -129,7 +129,7 @@ _FRESH = 2**62
 
 
 def fresh_turn(head_seq: int) -> int:
-    """T3: a group never claimed goes before all claimed ones, lowest head ``seq`` first; a claim's turn is its token."""
+    """T3: a group never claimed goes before all claimed ones, lowest head ``seq`` first; its turn then is a token."""
     return head_seq - _FRESH
 
 

@@ -52,7 +52,7 @@ def not_negative(value: Duration, name: str) -> int:
 def instant(value: Instant, name: str) -> int:
     """Return POSIX seconds or an aware ``datetime`` as whole microseconds since the epoch.
 
-    Raises ``ValueError`` for a naive ``datetime``, NaN, infinities and years out of range, ``TypeError`` for other types.
+    Raises ``ValueError`` for a naive ``datetime``, NaN, infinities and the far off, ``TypeError`` for other types.
     """
     if isinstance(value, datetime):
         if value.utcoffset() is None:

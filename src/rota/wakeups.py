@@ -1,13 +1,12 @@
-"""Wake-ups (X7) and channels (X6) within one process, for threads and event loops alike.
+"""Wake-ups (X7) and channels (X6) within one process.
 
-Wake-ups are hints. A waiter is registered *before* it looks for work, so that nothing published between its look and its
-sleep is missed; whoever makes something claimable calls ``wake``. No thread is started here. Engines that reach other
-processes extend ``Wakeups``.
+Wake-ups are hints. A waiter is registered *before* it looks for work, so that nothing published between its look and
+its sleep is missed; whoever makes something claimable calls ``wake``. No thread is started here. Engines that reach
+other processes extend ``Wakeups``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -51,31 +50,6 @@ class ThreadWaiter:
     def wait(self, seconds: float) -> None:
         """Sleep until woken, or for ``seconds`` of real time."""
         self._event.wait(seconds)
-
-
-class LoopWaiter:
-    """A waiter for a task of the running event loop; woken from any thread."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
-        self.clear = self._event.clear
-
-    def wake(self) -> None:
-        """Wake the task; a loop that is closed has nobody left to wake."""
-        try:
-            self._loop.call_soon_threadsafe(self._event.set)
-        except RuntimeError:
-            pass
-
-    async def wait(self, seconds: float) -> None:
-        """Await until woken, or for ``seconds`` of real time."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
-        except TimeoutError:
-            pass
 
 
 class Wakeups:

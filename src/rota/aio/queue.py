@@ -1,0 +1,215 @@
+"""``Queue`` and ``Job``, async."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Literal
+
+from rota import rules, units
+from rota.aio import waiting
+from rota.contract import ListedState, Position
+from rota.facade import ids as given
+from rota.facade import present
+from rota.facade.queues import JobData, QueueBase, job_filter, listed_state
+from rota.facade.transports import redrive_position
+from rota.records import DeadJob, DeadLetter, Explanation, JobClaim, JobRecord, QueueStats
+from rota.units import Duration, Instant
+
+
+class AsyncJob(JobData):
+    """A claimed job with its verbs; each is the queue's verb of the same name (Q7)."""
+
+    __slots__ = ()
+
+    async def ack(self, result: Any = None) -> bool:
+        """Done: gone, or kept with ``result`` for the job's ``keep_done`` seconds. ``False``: the claim was lost."""
+        return await self._queue.ack(self, result)  # type: ignore[no-any-return]
+
+    async def retry(self, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
+        """Try again after the backoff (Q8) or ``delay`` seconds; dead when no attempt is left."""
+        return await self._queue.retry(self, error, delay)  # type: ignore[no-any-return]
+
+    async def fail(self, error: str | BaseException | None = None) -> bool:
+        """Dead-letter the job now."""
+        return await self._queue.fail(self, error)  # type: ignore[no-any-return]
+
+    async def heartbeat(self, extend: Duration | None = None) -> bool:
+        """Reset the claim's end to now + ``extend`` seconds, else this claim's visibility."""
+        return await self._queue.heartbeat(self, extend)  # type: ignore[no-any-return]
+
+    async def release(self, *, delay: Duration | None = None) -> bool:
+        """Give it back unworked, the attempt given back."""
+        return await self._queue.release(self, delay=delay)  # type: ignore[no-any-return]
+
+
+class AsyncQueue(QueueBase[AsyncJob]):
+    """A priority queue of jobs with attempts, retries and dead letters (contract Q).
+
+    Handle operations return ``False`` where the claim is not valid (Q6). All verbs raise ``StoreClosed`` after the
+    store was closed and the engine's errors of contract E; wrong arguments raise ``TypeError`` or ``ValueError`` before
+    any effect.
+    """
+
+    _job_type = AsyncJob
+
+    async def enqueue(
+        self,
+        payload: Any,
+        *,
+        name: str | None = None,
+        delay: Duration | None = None,
+        run_at: Instant | None = None,
+        priority: int = 0,
+        expires: Duration | None = None,
+        max_attempts: int | None = None,
+        visibility: Duration | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """Store a job and return its id (Q1, Q2). A taken ``key`` stores nothing and returns the existing id (Q15).
+
+        ``delay``, ``expires`` and ``visibility`` are seconds, ``run_at`` POSIX seconds or an aware ``datetime``. Raises
+        ``PayloadError`` or ``PayloadTooLarge`` for a payload that cannot be stored (P1, P2).
+        """
+        job = self._new(payload, name, delay, run_at, priority, expires, max_attempts, visibility, key, headers)
+        return self._woken(await self._call(self._engine.enqueue, job))
+
+    async def enqueue_many(self, items: Iterable[Any]) -> list[int]:
+        """AsyncStore payloads or ``rota.Item``s, all or nothing; their ids in order."""
+        return self._woken(await self._call(self._engine.enqueue_many, self._new_many(items)))
+
+    async def claim_batch(
+        self, worker_id: str | None, n: int, *, visibility: Duration | None = None, wait: Duration = 0
+    ) -> list[AsyncJob]:
+        """Up to ``n`` jobs in the order priority, ready time, id (Q4), waiting up to ``wait`` real seconds (X7)."""
+        return self._jobs(await self._claim(worker_id, given.count(n), visibility, wait))
+
+    async def claim_one(
+        self, worker_id: str | None = None, *, visibility: Duration | None = None, wait: Duration = 0
+    ) -> AsyncJob | None:
+        """The next job, or ``None`` when there is none within ``wait`` real seconds."""
+        claims = await self._claim(worker_id, 1, visibility, wait)
+        return self._job(claims[0]) if claims else None
+
+    async def _claim(
+        self, worker_id: str | None, n: int, visibility: Duration | None, wait: Duration
+    ) -> list[JobClaim]:
+        ask = self._ask(worker_id, n, visibility)
+        if wait == 0 and type(wait) is int:
+            return await self._claim_now(ask) if n else []
+        pause = units.not_negative(wait, "wait")
+        if not n:
+            return []
+        return await waiting.adrive(self._core, self._address, pause, partial(self._claim_now, ask), self._next_due)
+
+    async def _claim_now(self, ask: tuple[Any, ...]) -> list[JobClaim]:
+        """A claim whose task is cancelled meanwhile gives back what it got."""
+        engine = self._engine
+        return await self._core.engine.acall_or_undo(engine.claim, partial(self._give_back, engine), *ask)
+
+    async def _next_due(self) -> int | None:
+        return await self._call(self._engine.next_due)
+
+    async def ack(self, job: AsyncJob, result: Any = None) -> bool:
+        """Done: gone, or kept with ``result`` for the job's ``keep_done`` seconds."""
+        text = None if result is None else self._result(result)
+        claim = self._own(job)
+        return claim is not None and await self._call(self._engine.ack, claim, text)
+
+    async def ack_batch(self, jobs_or_ids: Iterable[AsyncJob | int], worker_id: str) -> int:
+        """Ack each valid one, counted once; jobs bring their token, bare ids are judged without it (Q9)."""
+        worker = self._worker_name(worker_id)
+        return await self._call(self._engine.ack_batch, *self._claims_and_ids(jobs_or_ids), worker)
+
+    async def retry(
+        self, job: AsyncJob, error: str | BaseException | None = None, delay: Duration | None = None
+    ) -> bool:
+        """Try again after the backoff (Q8) or ``delay`` seconds; dead when no attempt is left (Q7)."""
+        text, claim = rules.clean_error(error), self._own(job)
+        return claim is not None and self._woken(
+            await self._call(self._engine.retry, claim, text, self._curve(claim, delay))
+        )
+
+    async def fail(self, job: AsyncJob, error: str | BaseException | None = None) -> bool:
+        """Dead-letter the job now: ``error``, or ``"failed"``."""
+        text, claim = rules.clean_error(error), self._own(job)
+        return claim is not None and await self._call(self._engine.fail, claim, text)
+
+    async def heartbeat(self, job: AsyncJob, extend: Duration | None = None) -> bool:
+        """Reset the claim's end to now + ``extend`` seconds, else this claim's visibility (Q7)."""
+        seconds, claim = self._beat(extend), self._own(job)
+        return claim is not None and self._beaten(job, (await self._call(self._engine.heartbeat, [claim], seconds))[0])
+
+    async def heartbeat_batch(self, jobs: Iterable[AsyncJob], extend: Duration | None = None) -> list[AsyncJob]:
+        """``heartbeat`` for several; returns the jobs whose claim is lost."""
+        asked, claims, seconds = self._to_beat(jobs, extend)
+        return self._lost(asked, await self._call(self._engine.heartbeat, claims, seconds))
+
+    async def release(self, job: AsyncJob, *, delay: Duration | None = None) -> bool:
+        """Give it back unworked, the attempt given back: pending at its old ready time, or now + ``delay`` seconds."""
+        pause, claim = self._pause(delay), self._own(job)
+        return claim is not None and self._woken(await self._call(self._engine.release, claim, pause))
+
+    async def cancel(self, id: int) -> bool:
+        """Delete a pending or processing job, whoever holds it (Q10)."""
+        number = given.known(id)
+        return number is not None and await self._call(self._engine.cancel, number)
+
+    async def get_job(self, id: int) -> JobRecord | None:
+        """The job in whatever state, or ``None`` (Q11)."""
+        number = given.known(id)
+        row = None if number is None else await self._call(self._engine.get_job, number)
+        return None if row is None else self._record(row)
+
+    async def sweep_expired(self) -> int:
+        """Bury every expired job of this queue, delete what retention is over for (Q12); how many were buried."""
+        return await self._call(self._engine.sweep_expired)
+
+    async def peek(self, n: int = 10) -> list[JobRecord]:
+        """What ``claim_batch`` would hand out now, in its order, without claiming."""
+        return [self._record(row) for row in await self._call(self._engine.peek, given.count(n))]
+
+    async def jobs(
+        self, state: ListedState | None = None, limit: int = 100, after: int | None = None
+    ) -> list[JobRecord]:
+        """Jobs by id, those greater than ``after``; all states, or one of pending, processing, done, dead."""
+        return [self._record(row) for row in await self._call(self._engine.jobs, *job_filter(state, limit, after))]
+
+    async def purge(self, state: ListedState) -> int:
+        """Delete every job in a state, processing ones too (their holders' operations then return ``False``)."""
+        return await self._call(self._engine.purge, listed_state(state))
+
+    async def explain(self, id: int) -> Explanation:
+        """Why a job is not claimable now, and since when."""
+        return present.explanation(await self._call(self._engine.explain, given.known_or_none_such(id)))
+
+    async def stats(self) -> QueueStats:
+        """Counts by state, exact up to 10,000 and marked when capped; oldest ready age; next due time (Q14)."""
+        return present.queue_stats(await self._call(self._engine.stats))
+
+    async def suspend(self) -> bool:
+        """Hand out nothing until ``resume``, over restarts (Q14). Whether that changed anything."""
+        return await self._call(self._engine.suspend)
+
+    async def resume(self) -> bool:
+        """Lift the suspension. Whether that changed anything."""
+        return self._woken(await self._call(self._engine.resume))
+
+    async def dead_letters(self, limit: int = 100, after: int | None = None) -> list[DeadJob]:
+        """Dead letters by ``letter_id``, those greater than ``after`` (D2)."""
+        rows = await self._call(self._engine.dead_letters, given.limit(limit), given.after(after))
+        return [present.dead_job(row, self.name, self._codec) for row in rows]
+
+    async def purge_dead(
+        self, ids: Iterable[int | DeadLetter] | Literal["all"] | None = None, *, older_than: Duration | None = None
+    ) -> int:
+        """Delete dead letters by letter id, all, or those at least ``older_than`` seconds old (D2). How many."""
+        return await self._call(self._engine.purge_dead, *given.purge(ids, older_than))
+
+    async def redrive(
+        self, ids: Iterable[int | DeadLetter] | Literal["all"], *, position: Position = "tail"
+    ) -> list[int]:
+        """Make dead letters live again under their old ids (D3); ``position`` makes no difference to jobs."""
+        redrive_position(position)
+        return self._woken(await self._call(self._engine.redrive, given.letters(ids)))

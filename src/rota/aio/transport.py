@@ -1,0 +1,225 @@
+"""``Transport`` and ``Lease``, async."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Literal
+
+from rota import rules, units
+from rota.aio import waiting
+from rota.contract import Position
+from rota.facade import ids as given
+from rota.facade import present
+from rota.facade.transports import (
+    DEFAULT_VISIBILITY,
+    LeaseData,
+    TransportBase,
+    group_filter,
+    group_name,
+    redrive_position,
+    required_group,
+)
+from rota.records import DeadLetter, DeadMessage, Explanation, Group, GroupState, LeaseClaim, Message, TransportStats
+from rota.units import Duration
+
+
+class AsyncLease(LeaseData):
+    """A lease with its verbs; each is the transport's verb of the same name."""
+
+    __slots__ = ()
+
+    async def ack(self) -> bool:
+        """Handled: remove the message, free the group. ``False``: the lease was lost (T6)."""
+        return await self._transport.ack(self)  # type: ignore[no-any-return]
+
+    async def nack(self, delay: Duration = 0, *, error: str | BaseException | None = None) -> bool:
+        """Free the message for immediate retry, or park its group for ``delay`` seconds."""
+        return await self._transport.nack(self, delay, error=error)  # type: ignore[no-any-return]
+
+    async def retry(self, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
+        """``nack`` with the backoff over ``deliveries`` (Q8), or with the given delay in seconds."""
+        return await self._transport.retry(self, error, delay)  # type: ignore[no-any-return]
+
+    async def extend(self, visibility: Duration) -> AsyncLease | None:
+        """Renew to now + ``visibility`` seconds under the same token; ``None``: the lease was lost."""
+        return await self._transport.extend(self, visibility)  # type: ignore[no-any-return]
+
+    async def release(self, *, delay: Duration = 0) -> bool:
+        """Give it back unworked: this delivery is not counted."""
+        return await self._transport.release(self, delay=delay)  # type: ignore[no-any-return]
+
+    async def fail(self, error: str | BaseException | None = None) -> bool:
+        """Dead-letter the message now and free the group."""
+        return await self._transport.fail(self, error)  # type: ignore[no-any-return]
+
+
+class AsyncTransport(TransportBase[AsyncLease]):
+    """FIFO per group, one active consumer per group, fair turns between groups (contract T).
+
+    Settling verbs return ``False`` where the lease was lost (T6). All verbs raise ``StoreClosed`` after the store
+    was closed and the engine's errors of contract E; wrong arguments raise ``TypeError`` or ``ValueError`` before any
+    effect.
+    """
+
+    _lease_type = AsyncLease
+
+    async def publish(
+        self,
+        group_id: str,
+        event: Any,
+        priority: int = 0,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """Append ``event`` to the group and return its ``seq`` (T2, T5); with a taken ``key`` the existing one (Q15).
+
+        Raises ``PayloadError`` or ``PayloadTooLarge`` for an event that cannot be stored (P1, P2).
+        """
+        return self._woken(await self._call(self._engine.publish, *self._new(group_id, event, priority, key, headers)))
+
+    async def publish_many(self, items: Iterable[tuple[str, Any] | tuple[str, Any, int]]) -> list[int]:
+        """Append ``(group_id, event[, priority])`` items, all or nothing; their seqs in order."""
+        return self._woken(await self._call(self._engine.publish_many, self._new_many(items)))
+
+    async def claim(
+        self,
+        worker_id: str | None = None,
+        visibility: Duration = DEFAULT_VISIBILITY,
+        min_priority: int | None = None,
+        *,
+        wait: Duration = 0,
+    ) -> AsyncLease | None:
+        """Lease the head of the group whose turn it is (T1-T4), waiting up to ``wait`` real seconds (X7)."""
+        claims = await self._claim(worker_id, 1, visibility, min_priority, wait)
+        return self._lease(claims[0]) if claims else None
+
+    async def claim_batch(
+        self,
+        worker_id: str | None,
+        n: int,
+        visibility: Duration = DEFAULT_VISIBILITY,
+        min_priority: int | None = None,
+        *,
+        wait: Duration = 0,
+    ) -> list[AsyncLease]:
+        """Up to ``n`` leases, each of another group; returns at the first non-empty result."""
+        return self._leases(await self._claim(worker_id, given.count(n), visibility, min_priority, wait))
+
+    async def _claim(
+        self, worker_id: str | None, n: int, visibility: Duration, min_priority: int | None, wait: Duration
+    ) -> list[LeaseClaim]:
+        ask = self._ask(worker_id, n, visibility, min_priority)
+        if wait == 0 and type(wait) is int:
+            return await self._claim_now(ask) if n else []
+        pause = units.not_negative(wait, "wait")
+        if not n:
+            return []
+        return await waiting.adrive(self._core, self._address, pause, partial(self._claim_now, ask), self._next_due)
+
+    async def _claim_now(self, ask: tuple[Any, ...]) -> list[LeaseClaim]:
+        """A claim whose task is cancelled meanwhile gives back what it got."""
+        engine = self._engine
+        return await self._core.engine.acall_or_undo(engine.claim, partial(self._give_back, engine), *ask)
+
+    async def _next_due(self) -> int | None:
+        return await self._call(self._engine.next_due)
+
+    async def ack(self, lease: AsyncLease) -> bool:
+        """Handled: remove the message, free the group."""
+        claim = self._own(lease)
+        return claim is not None and self._woken(await self._call(self._engine.ack, claim))
+
+    async def ack_batch(self, leases: Iterable[AsyncLease]) -> int:
+        """``ack`` several; how many were still valid."""
+        return self._woken(await self._call(self._engine.ack_batch, self._own_many(leases)))
+
+    async def nack(self, lease: AsyncLease, delay: Duration = 0, *, error: str | BaseException | None = None) -> bool:
+        """Free the message for immediate retry, or park its whole group for ``delay`` seconds."""
+        ask = units.not_negative(delay, "delay"), rules.clean_error(error)
+        claim = self._own(lease)
+        return claim is not None and self._woken(await self._call(self._engine.nack, claim, *ask))
+
+    async def retry(
+        self, lease: AsyncLease, error: str | BaseException | None = None, delay: Duration | None = None
+    ) -> bool:
+        """``nack`` with the backoff over ``deliveries`` (Q8), or with the given delay in seconds."""
+        claim = self._own(lease)
+        return claim is not None and self._woken(
+            await self._call(self._engine.nack, claim, self._curve(claim, delay), rules.clean_error(error))
+        )
+
+    async def extend(self, lease: AsyncLease, visibility: Duration) -> AsyncLease | None:
+        """Renew an unlapsed lease to now + ``visibility`` seconds under the same token; ``None`` when lost."""
+        renewed = await self.extend_batch([lease], visibility)
+        return renewed[0]
+
+    async def extend_batch(self, leases: Iterable[AsyncLease], visibility: Duration) -> list[AsyncLease | None]:
+        """``extend`` several: the new lease for each, ``None`` where it was lost."""
+        asked, claims, microseconds = self._to_extend(leases, visibility)
+        return self._extended(asked, await self._call(self._engine.extend, claims, microseconds))
+
+    async def release(self, lease: AsyncLease, *, delay: Duration = 0) -> bool:
+        """Give it back unworked (this delivery is not counted), at once or after ``delay`` seconds."""
+        pause = units.not_negative(delay, "delay")
+        claim = self._own(lease)
+        return claim is not None and self._woken(await self._call(self._engine.release, claim, pause))
+
+    async def fail(self, lease: AsyncLease, error: str | BaseException | None = None) -> bool:
+        """Dead-letter the message now (``"failed"``) and free the group."""
+        text = rules.clean_error(error)
+        claim = self._own(lease)
+        return claim is not None and self._woken(await self._call(self._engine.fail, claim, text))
+
+    async def suspend(self, group_id: str | None = None) -> bool:
+        """Stop handing out one group, or the whole transport, until ``resume`` (T9). Whether that changed anything."""
+        return await self._call(self._engine.suspend, group_name(group_id))
+
+    async def resume(self, group_id: str | None = None) -> bool:
+        """Lift the suspension of one group, or the transport-wide one only (T9). Whether that changed anything."""
+        return self._woken(await self._call(self._engine.resume, group_name(group_id)))
+
+    async def sweep(self) -> int:
+        """Delete dead letters and keys whose time is over; how many letters."""
+        return await self._call(self._engine.sweep)
+
+    async def groups(self, state: GroupState | None = None, limit: int = 100, after: str | None = None) -> list[Group]:
+        """Groups that have messages, by group id, those greater than ``after``."""
+        return [present.group(row) for row in await self._call(self._engine.groups, *group_filter(state, limit, after))]
+
+    async def stats(self) -> TransportStats:
+        """Counts, exact up to 10,000 and marked when capped; oldest ready age; next due time."""
+        return present.transport_stats(await self._call(self._engine.stats))
+
+    async def peek(self, group_id: str, n: int = 10) -> list[Message]:
+        """The first ``n`` messages of a group in order, without claiming."""
+        rows = await self._call(self._engine.peek, required_group(group_id), given.count(n))
+        return [present.message(row, self._codec) for row in rows]
+
+    async def purge(self, group_id: str) -> int:
+        """Remove the group's messages, leased ones too; a suspension stays. How many."""
+        return await self._call(self._engine.purge, required_group(group_id))
+
+    async def explain(self, group_id: str) -> Explanation:
+        """Why a group is not claimable now, and since when."""
+        return present.explanation(await self._call(self._engine.explain, required_group(group_id)))
+
+    async def dead_letters(
+        self, limit: int = 100, after: int | None = None, *, group_id: str | None = None
+    ) -> list[DeadMessage]:
+        """Dead letters by ``letter_id``, those greater than ``after`` (D2)."""
+        rows = await self._call(self._engine.dead_letters, given.limit(limit), given.after(after), group_name(group_id))
+        return [present.dead_message(row, self.name, self._codec) for row in rows]
+
+    async def purge_dead(
+        self, ids: Iterable[int | DeadLetter] | Literal["all"] | None = None, *, older_than: Duration | None = None
+    ) -> int:
+        """Delete dead letters by letter id, all, or those at least ``older_than`` seconds old (D2). How many."""
+        return await self._call(self._engine.purge_dead, *given.purge(ids, older_than))
+
+    async def redrive(
+        self, ids: Iterable[int | DeadLetter] | Literal["all"], *, position: Position = "tail"
+    ) -> list[int]:
+        """Make dead letters live again at the tail of their groups or at their original place (D3); their seqs."""
+        return self._woken(await self._call(self._engine.redrive, given.letters(ids), redrive_position(position)))

@@ -1,0 +1,1 @@
+"""What the sync and the async facade share: checking input, making records, waiting. No I/O happens here."""
