@@ -21,18 +21,6 @@ from rota.errors import (
     TransactionAborted,
     TransactionError,
 )
-from rota.records import (
-    DeadJob,
-    DeadLetter,
-    DeadMessage,
-    Explanation,
-    Group,
-    Item,
-    JobRecord,
-    Message,
-    QueueStats,
-    TransportStats,
-)
 from rota.sync.queue import Job, Queue
 from rota.sync.store import Listener, Store, open
 from rota.sync.transport import Lease, Transport
@@ -41,6 +29,18 @@ if TYPE_CHECKING:
     from rota.aio.queue import AsyncJob, AsyncQueue
     from rota.aio.store import AsyncListener, AsyncStore, aopen
     from rota.aio.transport import AsyncLease, AsyncTransport
+    from rota.public import (
+        DeadJob,
+        DeadLetter,
+        DeadMessage,
+        Explanation,
+        Group,
+        Item,
+        JobRecord,
+        Message,
+        QueueStats,
+        TransportStats,
+    )
     from rota.typed import TypedCodec
 
 __version__ = "0.1.0"
@@ -54,6 +54,16 @@ _ON_DEMAND = {
     "AsyncStore": "rota.aio.store",
     "AsyncTransport": "rota.aio.transport",
     "TypedCodec": "rota.typed",
+    "DeadJob": "rota.public",
+    "DeadLetter": "rota.public",
+    "DeadMessage": "rota.public",
+    "Explanation": "rota.public",
+    "Group": "rota.public",
+    "Item": "rota.public",
+    "JobRecord": "rota.public",
+    "Message": "rota.public",
+    "QueueStats": "rota.public",
+    "TransportStats": "rota.public",
     "aopen": "rota.aio.store",
 }
 

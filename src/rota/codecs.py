@@ -104,6 +104,11 @@ def from_text(codec: Codec, text: str) -> Any:
         return refusal
 
 
+def decoded(codec: Codec | None, stored: Any) -> Any:
+    """A payload as it was published: decoded afresh (P1), or the very object where there is no codec (T8)."""
+    return stored if codec is None else from_text(codec, stored)
+
+
 # -- Strict JSON -----------------------------------------------------------------------------------------------------
 
 

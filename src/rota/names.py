@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from collections.abc import Mapping
 
 MAX_NAME = 255
@@ -74,6 +73,8 @@ def channel_payload(value: str | None) -> str | None:
 
 def new_worker_id() -> str:
     """A worker id nobody else has: host, process id and eight random hex digits."""
+    import socket  # not needed by everyone who imports Rota
+
     host = _REFUSED.sub("?", socket.gethostname())[:200] or "host"
     return f"{host}-{os.getpid()}-{os.urandom(4).hex()}"
 

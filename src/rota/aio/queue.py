@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rota import rules, units
 from rota.aio import waiting
-from rota.contract import ListedState, Position
 from rota.facade import ids as given
-from rota.facade import present
+from rota.facade.on_demand import OnDemand
 from rota.facade.queues import JobData, QueueBase, job_filter, listed_state
 from rota.facade.transports import redrive_position
-from rota.records import DeadJob, DeadLetter, Explanation, JobClaim, JobRecord, QueueStats
 from rota.units import Duration, Instant
+
+if TYPE_CHECKING:
+    from rota.contract import ListedState, Position
+    from rota.facade import present
+    from rota.public import DeadJob, DeadLetter, Explanation, JobRecord, QueueStats
+    from rota.records import JobClaim
+else:
+    present = OnDemand("rota.facade.present")
 
 
 class AsyncJob(JobData):

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-from urllib.parse import parse_qsl
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rota import names, units
-from rota.contract import Engine
 
-Opened = tuple[Engine, Callable[[], None]]
+if TYPE_CHECKING:
+    from rota.contract import Engine
+
+    Opened = tuple[Engine, Callable[[], None]]
+
 _SCHEMES = ("memory", "sqlite")
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A URL that was understood: open it with the store's clock."""
 
     url: str
@@ -50,7 +50,11 @@ def masked(url: str) -> str:
 
 def _options(url: str, query: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings from the query and from the call; one named twice with two values is refused."""
-    options: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+    options: dict[str, Any] = {}
+    if query:
+        from urllib.parse import parse_qsl
+
+        options.update(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
     for name, value in settings.items():
         if value is None:
             continue

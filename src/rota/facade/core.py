@@ -6,13 +6,15 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rota import names, rules
 from rota.clock import SteeredClock
 from rota.codecs import Codec
-from rota.contract import Engine, QueueEngine, TransportEngine
 from rota.errors import StoreClosed
+
+if TYPE_CHECKING:
+    from rota.contract import Engine, QueueEngine, TransportEngine
 
 
 class Chance(Protocol):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rota import units
-from rota.records import DeadLetter
 from rota.units import Duration
+
+if TYPE_CHECKING:
+    from rota.public import DeadLetter
 
 # What a signed 64-bit column holds; ids beyond it exist nowhere.
 _LARGEST = 2**63 - 1
@@ -31,9 +33,10 @@ def letters(value: Iterable[int | DeadLetter] | Literal["all"]) -> list[int] | N
         if value == "all":
             return None
         raise ValueError(f'ids must be letter ids or "all", got {value!r}')
-    if isinstance(value, int | DeadLetter):
+    if isinstance(value, int) or hasattr(value, "letter_id"):
         raise TypeError(f"ids must be several letter ids, got {value!r}: write [{value!r}]")
-    numbers = (known(one.letter_id if isinstance(one, DeadLetter) else one, "letter id") for one in value)
+    given: Iterable[Any] = value
+    numbers = (known(getattr(one, "letter_id", one), "letter id") for one in given)
     return sorted({number for number in numbers if number is not None})
 
 

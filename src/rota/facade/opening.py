@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 from rota import engines, units
@@ -28,14 +27,18 @@ def open_core(
     if rng is not None and not callable(getattr(rng, "random", None)):
         raise TypeError(f"rng must have a random() method, like random.Random, got {rng!r}")
     check_codec(codec)
+    if rng is None:
+        # The module's own generator is seeded anew in a forked child; one made here would not be.
+        import random
+
+        rng = random
     now = microseconds_of(clock)
     target = engines.parse(url, settings)
     engine, close = target.open(now, clock)
     return Core(
         engine,
         clock=clock if isinstance(clock, SteeredClock) else None,
-        # The module's own generator is seeded anew in a forked child; one made here would not be.
-        rng=random if rng is None else rng,
+        rng=rng,
         max_payload_bytes=limit,
         codec=codec or (JsonCodec() if engine.durable or target.codec == "json" else None),
         close=close,

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from rota import records
-from rota.codecs import Codec, from_text
+from rota import public, records
+from rota.codecs import Codec, decoded, from_text
 from rota.units import optional_seconds, seconds
 
 
-def payload(codec: Codec | None, stored: Any) -> Any:
-    """The payload as published: decoded afresh (P1), or the very object where there is no codec (T8)."""
-    return stored if codec is None else from_text(codec, stored)
-
-
-def job(row: records.JobRow, queue: str, codec: Codec) -> records.JobRecord:
+def job(row: records.JobRow, queue: str, codec: Codec) -> public.JobRecord:
     """A job as ``get_job`` and its like show it."""
-    return records.JobRecord(
+    return public.JobRecord(
         id=row.id,
         queue=queue,
         state=row.state,
@@ -46,10 +39,10 @@ def job(row: records.JobRow, queue: str, codec: Codec) -> records.JobRecord:
     )
 
 
-def dead_job(row: records.DeadJobRow, queue: str, codec: Codec) -> records.DeadJob:
+def dead_job(row: records.DeadJobRow, queue: str, codec: Codec) -> public.DeadJob:
     """A dead letter of a queue."""
     dead = row.job
-    return records.DeadJob(
+    return public.DeadJob(
         letter_id=row.letter_id,
         reason=row.reason,
         last_error=dead.last_error or row.reason,
@@ -72,12 +65,12 @@ def dead_job(row: records.DeadJobRow, queue: str, codec: Codec) -> records.DeadJ
     )
 
 
-def message(row: records.MessageRow, codec: Codec | None) -> records.Message:
+def message(row: records.MessageRow, codec: Codec | None) -> public.Message:
     """A message as ``peek`` shows it."""
-    return records.Message(
+    return public.Message(
         seq=row.seq,
         group_id=row.group_id,
-        event=payload(codec, row.event),
+        event=decoded(codec, row.event),
         headers=dict(row.headers or {}),
         deliveries=row.deliveries,
         published_at=seconds(row.published_at),
@@ -87,10 +80,10 @@ def message(row: records.MessageRow, codec: Codec | None) -> records.Message:
     )
 
 
-def dead_message(row: records.DeadMessageRow, transport: str, codec: Codec | None) -> records.DeadMessage:
+def dead_message(row: records.DeadMessageRow, transport: str, codec: Codec | None) -> public.DeadMessage:
     """A dead letter of a transport."""
     dead = row.message
-    return records.DeadMessage(
+    return public.DeadMessage(
         letter_id=row.letter_id,
         reason=row.reason,
         last_error=dead.last_error or row.reason,
@@ -102,15 +95,15 @@ def dead_message(row: records.DeadMessageRow, transport: str, codec: Codec | Non
         seq=dead.seq,
         transport=transport,
         group_id=dead.group_id,
-        event=payload(codec, dead.event),
+        event=decoded(codec, dead.event),
         deliveries=dead.deliveries,
         published_at=seconds(dead.published_at),
     )
 
 
-def group(row: records.GroupRow) -> records.Group:
+def group(row: records.GroupRow) -> public.Group:
     """A group as ``groups`` shows it."""
-    return records.Group(
+    return public.Group(
         group_id=row.group_id,
         priority=row.priority,
         messages=row.messages,
@@ -126,9 +119,9 @@ def _age(since: int | None, now: int) -> float | None:
     return None if since is None else seconds(max(now - since, 0))
 
 
-def queue_stats(row: records.QueueStatsRow) -> records.QueueStats:
+def queue_stats(row: records.QueueStatsRow) -> public.QueueStats:
     """The counts of a queue."""
-    return records.QueueStats(
+    return public.QueueStats(
         pending=row.pending,
         processing=row.processing,
         done=row.done,
@@ -140,9 +133,9 @@ def queue_stats(row: records.QueueStatsRow) -> records.QueueStats:
     )
 
 
-def transport_stats(row: records.TransportStatsRow) -> records.TransportStats:
+def transport_stats(row: records.TransportStatsRow) -> public.TransportStats:
     """The counts of a transport."""
-    return records.TransportStats(
+    return public.TransportStats(
         groups=row.groups,
         messages=row.messages,
         ready=row.ready,
@@ -157,9 +150,9 @@ def transport_stats(row: records.TransportStatsRow) -> records.TransportStats:
     )
 
 
-def explanation(row: records.ExplanationRow) -> records.Explanation:
+def explanation(row: records.ExplanationRow) -> public.Explanation:
     """Why something is, or is not, claimable."""
-    return records.Explanation(
+    return public.Explanation(
         claimable=row.claimable,
         reason=row.reason,
         since=optional_seconds(row.since),

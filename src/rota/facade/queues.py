@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rota import names, rules, units
-from rota.codecs import Codec, JsonCodec, to_text
-from rota.contract import ListedState, QueueEngine
+from rota.codecs import Codec, JsonCodec, decoded, to_text
 from rota.errors import PayloadError
-from rota.facade import ids, present
+from rota.facade import ids
 from rota.facade.core import Core
-from rota.records import Item, JobClaim, JobRecord, JobRow, NewJob, Stamp
+from rota.facade.on_demand import OnDemand
+from rota.records import JobClaim, JobRow, NewJob, Stamp
 from rota.units import Duration, Instant, optional_seconds, seconds
 from rota.wakeups import queue_address
+
+if TYPE_CHECKING:
+    from rota.contract import ListedState, QueueEngine
+    from rota.facade import present
+    from rota.public import Item, JobRecord
+else:
+    present = OnDemand("rota.facade.present")
 
 _JSON = JsonCodec()
 
@@ -202,6 +209,8 @@ class QueueBase(Generic[J]):
         return tuple.__new__(NewJob, values)
 
     def _new_many(self, items: Iterable[Any]) -> list[NewJob]:
+        from rota.public import Item
+
         jobs: list[NewJob] = []
         for index, item in enumerate(items):
             try:
@@ -288,7 +297,7 @@ class QueueBase(Generic[J]):
     # -- Out -----------------------------------------------------------------------------------------------------------
 
     def _job(self, claim: JobClaim) -> J:
-        return self._job_type(claim, present.payload(self._codec, claim[2]), self)
+        return self._job_type(claim, decoded(self._codec, claim[2]), self)
 
     def _jobs(self, claims: list[JobClaim]) -> list[J]:
         return [self._job(claim) for claim in claims]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rota import names, units
-from rota.contract import TransportEngine
 from rota.facade.core import Core
 from rota.facade.transports import OptionChanges, check_options, with_defaults
+
+if TYPE_CHECKING:
+    from rota.contract import TransportEngine
 
 
 class StoreBase:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack
 
 from rota import names, rules, units
-from rota.codecs import Codec, to_text
-from rota.contract import Position, TransportEngine
+from rota.codecs import Codec, decoded, to_text
 from rota.errors import PayloadError
-from rota.facade import ids, present
+from rota.facade import ids
 from rota.facade.core import Core
 from rota.records import (
     GroupState,
@@ -21,6 +20,9 @@ from rota.records import (
 )
 from rota.units import Duration
 from rota.wakeups import transport_address
+
+if TYPE_CHECKING:
+    from rota.contract import Position, TransportEngine
 
 DEFAULT_VISIBILITY = 30
 
@@ -232,7 +234,7 @@ class TransportBase(Generic[L]):
 
     def _lease(self, claim: LeaseClaim) -> L:
         codec = self._codec
-        return self._lease_type(claim, claim[2] if codec is None else present.payload(codec, claim[2]), self)
+        return self._lease_type(claim, claim[2] if codec is None else decoded(codec, claim[2]), self)
 
     def _leases(self, claims: list[LeaseClaim]) -> list[L]:
         return [self._lease(claim) for claim in claims]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rota import rules, units
-from rota.contract import Position
 from rota.facade import ids as given
-from rota.facade import present, waiting
+from rota.facade import waiting
+from rota.facade.on_demand import OnDemand
 from rota.facade.transports import (
     DEFAULT_VISIBILITY,
     LeaseData,
@@ -19,8 +19,15 @@ from rota.facade.transports import (
     redrive_position,
     required_group,
 )
-from rota.records import DeadLetter, DeadMessage, Explanation, Group, GroupState, LeaseClaim, Message, TransportStats
 from rota.units import Duration
+
+if TYPE_CHECKING:
+    from rota.contract import Position
+    from rota.facade import present
+    from rota.public import DeadLetter, DeadMessage, Explanation, Group, Message, TransportStats
+    from rota.records import GroupState, LeaseClaim
+else:
+    present = OnDemand("rota.facade.present")
 
 
 class Lease(LeaseData):
