@@ -1,0 +1,158 @@
+"""What goes to the terminal: escaped text, times, tables and JSON documents."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+# Control characters could move the cursor or rewrite what is on the screen, bidirectional marks and line separators
+# could make a line read as another: all of them are shown, none is sent. Lone surrogates cannot be sent at all.
+_HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+# A cell is never longer than this, terminal or not; `show` and `--json` give everything.
+CELL_LIMIT = 400
+_NARROWEST = 12
+
+
+def escape(text: str) -> str:
+    """``text`` safe for a terminal, on one line."""
+    return _HIDDEN.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match.group()
+    code = ord(character)
+    return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+# -- Values ----------------------------------------------------------------------------------------------------------
+
+
+def when(instant: float | None) -> str:
+    """A POSIX instant as local ISO time with its zone."""
+    if instant is None:
+        return "-"
+    try:
+        return datetime.fromtimestamp(instant).astimezone().isoformat(sep=" ", timespec="milliseconds")
+    except (OverflowError, OSError, ValueError):
+        # Beyond what the calendar knows: the literal instant is still true.
+        return f"{instant:.6f}"
+
+
+def seconds(length: float | None) -> str:
+    """A length of time."""
+    return "-" if length is None else f"{length:g} s" if length < 120 else f"{length / 60:.1f} min"
+
+
+def payload_text(payload: Any) -> str:
+    """A payload on one line: JSON, or the reason why it cannot be decoded."""
+    if isinstance(payload, Exception):
+        return f"<{payload}>"
+    try:
+        return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError):
+        return repr(payload)
+
+
+def record(value: Any) -> dict[str, Any]:
+    """A record as a JSON object: ids and payloads as they are, times as POSIX seconds.
+
+    A payload that cannot be decoded becomes null, with the reason beside it under ``…_error``.
+    """
+    result: dict[str, Any] = {}
+    for field in dataclasses.fields(value):
+        item = getattr(value, field.name)
+        if isinstance(item, Exception):
+            result[field.name] = None
+            result[field.name + "_error"] = str(item)
+        else:
+            result[field.name] = item
+    return result
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on stdout, in ASCII: no text in it can act on a terminal, every digit is kept."""
+    print(json.dumps(document, indent=2, default=repr))
+
+
+# -- Tables ----------------------------------------------------------------------------------------------------------
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "nothing") -> None:
+    """A table on stdout; columns of numbers are right-aligned. On a terminal long cells give way to its width."""
+    raw = [list(row) for row in rows]
+    if not raw:
+        print(f"({empty})")
+        return
+    numeric = [all(isinstance(row[i], int | None) for row in raw) for i in range(len(columns))]
+    cells = [[_cell(value) for value in row] for row in raw]
+    terminal = sys.stdout.isatty()
+    if terminal and find_spec("rich"):
+        _print_rich(columns, cells, numeric)
+        return
+    widths = [max(_width(row[i]) for row in [list(columns), *cells]) for i in range(len(columns))]
+    if terminal:
+        _narrow(widths, shutil.get_terminal_size().columns)
+    for row in [[name.upper() for name in columns], *cells]:
+        line = "  ".join(_fit(text, widths[i], numeric[i]) for i, text in enumerate(row))
+        print(line.rstrip())
+
+
+def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
+    """Names and values, one to a line, values in full."""
+    pairs = [(name, escape("-" if value is None else str(value))) for name, value in fields]
+    width = max(len(name) for name, _ in pairs)
+    for name, value in pairs:
+        print(f"{name:<{width}}  {value}".rstrip())
+
+
+def _cell(value: Any) -> str:
+    text = escape("-" if value is None else str(value))
+    return text if len(text) <= CELL_LIMIT else text[: CELL_LIMIT - 1] + "…"
+
+
+def _print_rich(columns: Sequence[str], cells: list[list[str]], numeric: list[bool]) -> None:
+    console = import_module("rich.console").Console()
+    table = import_module("rich.table").Table(box=import_module("rich.box").SIMPLE_HEAD)
+    text = import_module("rich.text").Text
+    for name, right in zip(columns, numeric, strict=True):
+        table.add_column(name, justify="right" if right else "left", overflow="fold" if not right else "ellipsis")
+    for row in cells:
+        # Text, not str: a payload with [brackets] is no markup.
+        table.add_row(*[text(cell) for cell in row])
+    console.print(table)
+
+
+def _narrow(widths: list[int], columns: int) -> None:
+    """Take from the widest column until the line fits."""
+    while sum(widths) + 2 * (len(widths) - 1) > columns:
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        if widths[widest] <= _NARROWEST:
+            return
+        widths[widest] -= 1
+
+
+def _fit(text: str, width: int, right: bool) -> str:
+    if _width(text) > width:
+        while text and _width(text) > width - 1:
+            text = text[:-1]
+        text += "…"
+    padding = " " * (width - _width(text))
+    return padding + text if right else text + padding
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal that ``text`` takes."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
