@@ -82,7 +82,7 @@ class AsyncQueue(QueueBase[AsyncJob]):
         return self._woken(await self._call(self._engine.enqueue, job))
 
     async def enqueue_many(self, items: Iterable[Any]) -> list[int]:
-        """AsyncStore payloads or ``rota.Item``s, all or nothing; their ids in order."""
+        """Store payloads or ``rota.Item``s, all or nothing; their ids in order."""
         return self._woken(await self._call(self._engine.enqueue_many, self._new_many(items)))
 
     async def claim_batch(
