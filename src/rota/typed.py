@@ -325,6 +325,14 @@ def _enum(type_: type[enum.Enum], where: str) -> _Shape:
     return _Shape(dump, load, frozenset(_KINDS[type(member.value)] for member in type_))
 
 
+def _refusal(path: str, wanted: Any, value: Any) -> PayloadError:
+    return PayloadError(f"{path}: expected {wanted}, got {value!r:.80}")
+
+
+def _name(type_: Any) -> str:
+    return getattr(type_, "__qualname__", None) or repr(type_)
+
+
 # -- Leaves ----------------------------------------------------------------------------------------------------------
 
 _KINDS = {str: "str", int: "number", float: "number", bool: "bool", type(None): "null"}
@@ -394,11 +402,3 @@ _LEAVES: dict[Any, _Shape] = {
     uuid.UUID: _as_text(uuid.UUID, str, uuid.UUID),
     Decimal: _as_text(Decimal, str, Decimal),
 }
-
-
-def _refusal(path: str, wanted: Any, value: Any) -> PayloadError:
-    return PayloadError(f"{path}: expected {wanted}, got {value!r:.80}")
-
-
-def _name(type_: Any) -> str:
-    return getattr(type_, "__qualname__", None) or repr(type_)

@@ -14,8 +14,8 @@ _START = 1_700_000_000
 class ManualClock:
     """A thread-safe clock for tests; moving it wakes whoever waits.
 
-    With ``autojump=True`` a ``wait=`` takes no real time: the clock jumps to the next instant at which something becomes
-    claimable, or to the end of the wait.
+    With ``autojump=True`` a ``wait=`` takes no real time: the clock jumps to the next instant at which something
+    becomes claimable, or to the end of the wait.
     """
 
     def __init__(self, start: units.Instant = _START, *, autojump: bool = False) -> None:

@@ -1,0 +1,113 @@
+"""``drain``: work a queue or transport off in a test, its delays and retries included, without sleeping."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
+
+from rota.testing.clock import ManualClock
+
+
+class _Stats(Protocol):
+    @property
+    def next_due_at(self) -> float | None: ...
+
+
+def drain(
+    source: Any,
+    handler: Callable[[Any], object],
+    *,
+    clock: ManualClock | None = None,
+    limit: int = 10_000,
+    worker_id: str = "drain",
+) -> list[Any]:
+    """Call ``handler`` with each job or lease of a queue or transport until nothing is left; return those it handled.
+
+    A handler that returns gets its item acked (unless it settled it itself); one that raises gets it retried with the
+    exception as the error, by the rules of the queue. An ``AssertionError`` is not swallowed: it is the test's own.
+
+    When nothing is claimable, the store's ``ManualClock`` (or ``clock``) is moved to the next instant at which
+    something may be: a delay over, a retry due, somebody else's lease lapsed. With a real clock the drain ends there.
+    After ``limit`` deliveries it raises ``AssertionError``, since a handler that always fails can go on for ever.
+    """
+    work = _plan(clock if clock is not None else _clock_of(source), limit)
+    handled: list[Any] = []
+    answer: Any = None
+    while True:
+        try:
+            step = work.send(answer)
+        except StopIteration:
+            return handled
+        if step == "claim":
+            item = answer = _claim(source, worker_id)
+        elif step == "stats":
+            answer = source.stats()
+        else:
+            try:
+                handler(item)
+            except AssertionError:
+                raise
+            except Exception as error:
+                item.retry(error)
+            else:
+                item.ack()
+                handled.append(item)
+
+
+async def adrain(
+    source: Any,
+    handler: Callable[[Any], object],
+    *,
+    clock: ManualClock | None = None,
+    limit: int = 10_000,
+    worker_id: str = "drain",
+) -> list[Any]:
+    """``drain`` for an async queue or transport; the handler may be a coroutine function."""
+    work = _plan(clock if clock is not None else _clock_of(source), limit)
+    handled: list[Any] = []
+    answer: Any = None
+    while True:
+        try:
+            step = work.send(answer)
+        except StopIteration:
+            return handled
+        if step == "claim":
+            item = answer = await _claim(source, worker_id)
+        elif step == "stats":
+            answer = await source.stats()
+        else:
+            try:
+                result = handler(item)
+                if inspect.isawaitable(result):
+                    await result
+            except AssertionError:
+                raise
+            except Exception as error:
+                await item.retry(error)
+            else:
+                await item.ack()
+                handled.append(item)
+
+
+def _plan(clock: ManualClock | None, limit: int) -> Generator[str, Any, None]:
+    """What to do next: asks for a claim, for the handler to be called, or for stats, and moves the clock."""
+    for _ in range(limit):
+        while (yield "claim") is None:
+            stats: _Stats = yield "stats"
+            if clock is None or stats.next_due_at is None:
+                return
+            clock.set(max(stats.next_due_at, clock.now()))
+        yield "handle"
+    if (yield "claim") is not None:
+        raise AssertionError(f"not drained after {limit} deliveries: does the handler fail for ever?")
+
+
+def _claim(source: Any, worker_id: str) -> Any:
+    """One claim: queues say ``claim_one``, transports ``claim``."""
+    return source.claim_one(worker_id) if hasattr(source, "claim_one") else source.claim(worker_id)
+
+
+def _clock_of(source: Any) -> ManualClock | None:
+    clock = source._core.steered
+    return clock if isinstance(clock, ManualClock) else None
