@@ -10,7 +10,7 @@ from rota.cli.addresses import Address, existing, is_bare, resolve
 from rota.cli.confirm import confirm
 from rota.cli.dead import every_letter
 from rota.cli.exits import NOT_FOUND, OK, USAGE, CommandError
-from rota.cli.output import escape, print_json
+from rota.cli.output import counted, escape, print_json
 from rota.cli.session import Session
 
 if TYPE_CHECKING:
@@ -37,23 +37,24 @@ def _purge_queue(arguments: argparse.Namespace, session: Session, queue: Queue, 
     if arguments.dry_run or not arguments.yes:
         count = _count_jobs(queue, state)
         if arguments.dry_run:
-            return _tell(session, {"would_purge": count}, f"would delete {count} {state} jobs of {address}")
-        confirm(arguments, session, f"delete {count} {state} jobs of {address}")
+            return _tell(session, {"would_purge": count}, f"would delete {counted(count, f'{state} job')} of {address}")
+        confirm(arguments, session, f"delete {counted(count, f'{state} job')} of {address}")
     deleted = queue.purge(state)
-    return _tell(session, {"purged": deleted}, f"deleted {deleted} {state} jobs of {address}")
+    return _tell(session, {"purged": deleted}, f"deleted {counted(deleted, f'{state} job')} of {address}")
 
 
 def _purge_transport(arguments: argparse.Namespace, session: Session, transport: Transport, address: Address) -> int:
     sizes = _group_sizes(transport)
     chosen = sorted(sizes) if arguments.all else arguments.group
     count = sum(sizes.get(group, 0) for group in chosen)
+    where = f"in {counted(len(chosen), 'group')} of {address}"
     if arguments.dry_run:
         document = {"would_purge": count, "groups": len(chosen)}
-        return _tell(session, document, f"would delete {count} messages in {len(chosen)} groups of {address}")
-    confirm(arguments, session, f"delete {count} messages in {len(chosen)} groups of {address}")
+        return _tell(session, document, f"would delete {counted(count, 'message')} {where}")
+    confirm(arguments, session, f"delete {counted(count, 'message')} {where}")
     deleted = sum(transport.purge(group) for group in chosen)
     document = {"purged": deleted, "groups": len(chosen)}
-    _tell(session, document, f"deleted {deleted} messages in {len(chosen)} groups of {address}")
+    _tell(session, document, f"deleted {counted(deleted, 'message')} {where}")
     return NOT_FOUND if arguments.group and not deleted else OK
 
 

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rota.cli.addresses import Address, handle, resolve
+from rota.cli.addresses import handle, resolve
 from rota.cli.confirm import confirm
 from rota.cli.exits import NOT_FOUND, OK, USAGE, CommandError
-from rota.cli.output import payload_text, print_json, print_table, record, when
+from rota.cli.output import counted, escape, payload_text, print_json, print_table, record, when
 from rota.cli.reading import cut, tell_more
 from rota.cli.session import Session
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rota import DeadJob, DeadMessage
 
 _PAGE = 1_000
+LETTER = "dead letter"
 
 Letter: TypeAlias = "DeadJob | DeadMessage"
 
@@ -88,13 +89,13 @@ def _purge(arguments: argparse.Namespace, session: Session) -> int:
         horizon = None if arguments.older_than is None else store.now() - arguments.older_than
         count = _count(letters, arguments.id, lambda letter: horizon is None or letter.died_at <= horizon)
         if arguments.dry_run:
-            return _told(session, "would_purge", count, f"would delete {count} dead letters of {address}")
-        confirm(arguments, session, f"delete {count} dead letters of {address}")
+            return _told(session, "would_purge", count, f"would delete {counted(count, LETTER)} of {address}")
+        confirm(arguments, session, f"delete {counted(count, LETTER)} of {address}")
     if arguments.older_than is not None:
         deleted = letters.purge_dead(older_than=arguments.older_than)
     else:
         deleted = letters.purge_dead("all" if arguments.all else arguments.id)
-    _told(session, "purged", deleted, f"deleted {deleted} dead letters of {address}")
+    _told(session, "purged", deleted, f"deleted {counted(deleted, LETTER)} of {address}")
     return NOT_FOUND if arguments.id and not deleted else OK
 
 
@@ -109,13 +110,10 @@ def redrive(arguments: argparse.Namespace, session: Session) -> int:
     if arguments.dry_run or (bulk and not arguments.yes):
         count = _count(letters, arguments.id or None, lambda letter: True)
         if arguments.dry_run:
-            return _told(session, "would_redrive", count, f"would redrive {count} dead letters of {address}")
-        confirm(arguments, session, f"redrive {count} dead letters of {address}")
+            return _told(session, "would_redrive", count, f"would redrive {counted(count, LETTER)} of {address}")
+        confirm(arguments, session, f"redrive {counted(count, LETTER)} of {address}")
     ids = letters.redrive("all" if arguments.all else arguments.id, position=arguments.position)
-    if session.json:
-        print_json({"redriven": ids})
-    else:
-        print(f"redriven {len(ids)} dead letters of {_shown(address)}")
+    _told(session, "redriven", ids, f"redriven {counted(len(ids), LETTER)} of {address}")
     return NOT_FOUND if arguments.id and not ids else OK
 
 
@@ -138,15 +136,9 @@ def every_letter(handle: Any) -> Iterator[Letter]:
         after = page[-1].letter_id
 
 
-def _told(session: Session, key: str, number: int, text: str) -> int:
+def _told(session: Session, key: str, value: Any, text: str) -> int:
     if session.json:
-        print_json({key: number})
+        print_json({key: value})
     else:
-        print(text)
+        print(escape(text))
     return OK
-
-
-def _shown(address: Address) -> str:
-    from rota.cli.output import escape
-
-    return escape(str(address))

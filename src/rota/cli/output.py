@@ -50,8 +50,17 @@ def when(instant: float | None) -> str:
 
 
 def seconds(length: float | None) -> str:
-    """A length of time."""
-    return "-" if length is None else f"{length:g} s" if length < 120 else f"{length / 60:.1f} min"
+    """A length of time, roughly."""
+    if length is None:
+        return "-"
+    if length < 1:
+        return f"{length * 1_000:.0f} ms"
+    return f"{length:.1f} s" if length < 120 else f"{length / 60:.1f} min"
+
+
+def counted(number: int, what: str) -> str:
+    """``1 dead letter``, ``2 dead letters``."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def payload_text(payload: Any) -> str:
@@ -94,7 +103,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
     if not raw:
         print(f"({empty})")
         return
-    numeric = [all(isinstance(row[i], int | None) for row in raw) for i in range(len(columns))]
+    numeric = [all(isinstance(row[i], int) for row in raw) for i in range(len(columns))]
     cells = [[_cell(value) for value in row] for row in raw]
     terminal = sys.stdout.isatty()
     if terminal and find_spec("rich"):
