@@ -1,0 +1,182 @@
+"""The memory engine as a whole: its queues and transports by name, channels (X6), and stores shared by name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from rota.errors import StoreClosed
+from rota.memory.queue import MemoryQueue
+from rota.memory.queue_state import QueueState
+from rota.memory.shared import Shared
+from rota.memory.transport import MemoryTransport
+from rota.memory.transport_state import TransportState
+from rota.wakeups import ChannelQueue, Wakeups
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class MemoryEngine:
+    """``rota.contract.Engine`` in this process's memory. Starts no thread; everything is lost when it closes."""
+
+    durable = False
+
+    def __init__(
+        self, url: str, *, name: str | None = None, now: Callable[[], int], max_items: int | None = None
+    ) -> None:
+        self.url = url
+        self.name = name
+        self.now = now
+        self.wakeups = Wakeups()
+        self.shared = Shared(url, now, max_items)
+        self.transport_states: dict[str, TransportState] = {}
+        self.queue_states: dict[str, QueueState] = {}
+        self._channels: dict[str, list[ChannelQueue]] = {}
+        # The lock itself, also when the store is closed and ``shared.lock`` stands for that.
+        self._lock = self.shared.lock
+        self._closed = False
+
+    def transport(self, name: str, declared: dict[str, Any]) -> MemoryTransport:
+        """A handle's transport; does nothing yet (T11)."""
+        self._check_open()
+        return MemoryTransport(self, name, declared)
+
+    def queue(self, name: str) -> MemoryQueue:
+        """A handle's queue; does nothing yet."""
+        self._check_open()
+        return MemoryQueue(self, name)
+
+    def transports(self) -> list[str]:
+        """Names of the transports that exist, sorted."""
+        with self.shared.lock:
+            return sorted(self.transport_states)
+
+    def queues(self) -> list[str]:
+        """Names of the queues that exist, sorted."""
+        with self.shared.lock:
+            return sorted(self.queue_states)
+
+    def notify(self, channel: str, payload: str | None) -> None:
+        """Hand the payload to everyone subscribed now (X6)."""
+        with self.shared.lock:
+            for subscription in self._channels.get(channel, ()):
+                subscription.put(payload)
+
+    def subscribe(self, channel: str) -> ChannelQueue:
+        """A place to which notifications of the channel go from here on."""
+
+        def leave(subscription: ChannelQueue) -> None:
+            with self._lock:
+                rest = [other for other in self._channels.get(channel, ()) if other is not subscription]
+                if rest:
+                    self._channels[channel] = rest
+                else:
+                    self._channels.pop(channel, None)
+
+        subscription = ChannelQueue(leave)
+        with self.shared.lock:
+            self._channels[channel] = [*self._channels.get(channel, ()), subscription]
+        return subscription
+
+    async def acall(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a verb straight through: none of them waits for anything but the lock, held for microseconds."""
+        return verb(*args, **kwargs)
+
+    async def acall_or_undo(self, verb: Callable[..., T], undo: Callable[[T], object], *args: Any) -> T:
+        """Like ``acall``: no task can be cancelled in the middle of it, so nothing is ever undone."""
+        return verb(*args)
+
+    def facts(self) -> dict[str, Any]:
+        """What ``rota doctor`` prints."""
+        with self.shared.lock:
+            return {
+                "engine": "memory",
+                "durability": "none: everything is lost when the process ends or the store closes",
+                "shared": self.name is not None,
+                "items": self.shared.items,
+                "max_items": self.shared.max_items,
+                "queues": len(self.queue_states),
+                "transports": len(self.transport_states),
+            }
+
+    def close(self) -> None:
+        """Drop the data; later verbs raise ``StoreClosed``. Quiet when repeated."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self.shared.close()
+            self.transport_states = {}
+            self.queue_states = {}
+            self._channels = {}
+        self.wakeups.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"{self.url} is closed: open the store again")
+
+
+class _Named:
+    """A store shared by name, and how many have it open."""
+
+    def __init__(self, engine: MemoryEngine, clock: object) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.users = 0
+
+
+_named: dict[str, _Named] = {}
+_named_lock = threading.Lock()
+
+
+def open_memory(
+    name: str | None, *, url: str, now: Callable[[], int], clock: object = None, max_items: int | None = None
+) -> tuple[MemoryEngine, Callable[[], None]]:
+    """Open ``memory://`` (no name: private) or ``memory://name`` (shared in the process until its last user closes).
+
+    Returns the engine and what closes this user's part in it. ``now`` reads ``clock`` (None: the wall clock). Raises
+    ``ValueError`` when the name is open with another clock or another ``max_items``.
+    """
+    if name is None:
+        engine = MemoryEngine(url, now=now, max_items=max_items)
+        return engine, engine.close
+    with _named_lock:
+        shared = _named.get(name)
+        if shared is None:
+            engine = MemoryEngine(url, name=name, now=now, max_items=max_items)
+            shared = _named[name] = _Named(engine, clock)
+        if shared.clock is not clock:
+            raise ValueError(
+                f"memory store {name!r} is open with clock={shared.clock!r}, this call says clock={clock!r}: "
+                "give all who share it the same clock object"
+            )
+        if shared.engine.shared.max_items != max_items:
+            raise ValueError(
+                f"memory store {name!r} is open with max_items={shared.engine.shared.max_items!r}, this call says "
+                f"max_items={max_items!r}: give all who share it the same value"
+            )
+        shared.users += 1
+    return shared.engine, _closer(name, shared)
+
+
+def _closer(name: str, shared: _Named) -> Callable[[], None]:
+    open_still = [True]
+
+    def close() -> None:
+        with _named_lock:
+            if not open_still:
+                return
+            open_still.clear()
+            shared.users -= 1
+            last = not shared.users
+            if last:
+                del _named[name]
+        if last:
+            shared.engine.close()
+        else:
+            # Waiters of the store that closes look up and see it.
+            shared.engine.wakeups.wake_all()
+
+    return close

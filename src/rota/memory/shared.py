@@ -1,0 +1,71 @@
+"""What all queues and transports of one memory store share: the lock, the clock, the counters and the cap."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any
+
+from rota.errors import EngineFull, StoreClosed
+
+_serials = itertools.count(1)
+
+
+class Shared:
+    """One memory store's data, less its queues and transports."""
+
+    __slots__ = (
+        "items",
+        "lock",
+        "max_items",
+        "next_id",
+        "next_letter",
+        "next_seq",
+        "next_token",
+        "now",
+        "serial",
+        "url",
+    )
+
+    def __init__(self, url: str, now: Callable[[], int], max_items: int | None) -> None:
+        self.url = url
+        self.now = now
+        self.max_items = max_items
+        self.items = 0
+        """Everything kept: live jobs and messages, done records, dead letters."""
+        self.lock: AbstractContextManager[Any] = threading.Lock()
+        self.serial = next(_serials)
+        # One counter for tokens and turns, so that the order of claims is the order of tokens (T3, T6).
+        self.next_token = itertools.count(1).__next__
+        self.next_seq = itertools.count(1).__next__
+        self.next_id = itertools.count(1).__next__
+        self.next_letter = itertools.count(1).__next__
+
+    def make_room(self, more: int) -> None:
+        """Refuse what would go over the cap; called before any effect."""
+        if self.max_items is not None and self.items + more > self.max_items:
+            raise EngineFull(
+                f"{self.url} holds {self.items} items and takes at most max_items={self.max_items}, "
+                f"so {more} more were refused: settle, purge or sweep some, or open it with a higher max_items"
+            )
+
+    def close(self) -> None:
+        """Every later verb raises ``StoreClosed``: it finds this instead of the lock, at no cost while open."""
+        self.lock = _Closed(self.url)
+
+
+class _Closed:
+    """Stands in the place of the lock of a closed store."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __enter__(self) -> None:
+        raise StoreClosed(f"{self._url} is closed: open the store again")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
