@@ -1,0 +1,1 @@
+"""Races: real threads and processes, judged by what they logged (``judge``)."""
