@@ -1,0 +1,323 @@
+"""``rota.contract.Engine`` on SQLite: one writer connection and one reader per process, guarded by locks.
+
+Every write is one short ``BEGIN IMMEDIATE`` transaction, and ``now`` is read after it began (C7). Other processes'
+locks are waited for here, with small sleeps, not inside SQLite.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from rota.clock import wall_clock
+from rota.engines.sqlite import facts, forks
+from rota.engines.sqlite.calls import Calls
+from rota.engines.sqlite.checkpoint import Checkpointer
+from rota.engines.sqlite.connecting import bring_up_to_date, check_version, connect, patiently, prepare_file
+from rota.engines.sqlite.failures import is_busy, translated
+from rota.engines.sqlite.queue import SqliteQueue
+from rota.engines.sqlite.transport import SqliteTransport
+from rota.engines.sqlite.wake import SqliteWakeups
+from rota.errors import EngineBusy, StoreClosed
+from rota.sql import channels
+from rota.sql.drive import Op, run
+from rota.sql.keys import STORE
+from rota.wakeups import Wakeups
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# The log's size is looked at after this many commits of this process.
+_COMMITS_PER_LOOK = 8
+# How long closing waits for another process's checkpoint to end, in seconds.
+_CLOSING_PATIENCE = 5.0
+
+
+class SqliteEngine:
+    """One database file, opened."""
+
+    durable = True
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        url: str,
+        now: Callable[[], int],
+        durability: Literal["full", "normal"],
+        busy_timeout: float,
+        create: bool,
+    ) -> None:
+        check_version()
+        self.path = os.path.realpath(path)
+        self.url = url
+        self.now = now
+        self.durability = durability
+        self.busy_timeout = busy_timeout
+        self.known_queues: set[str] = set()
+        self.closed = False
+        prepare_file(self.path, create)
+        self._start()
+        self._listening = SqliteWakeups(self.path, _weak_version(self))
+        self.wakeups: Wakeups = self._listening
+        self._open_writer()
+        forks.watch(self)
+
+    def _start(self) -> None:
+        """All that belongs to this process alone; a forked child does it again."""
+        self.write_lock = threading.Lock()
+        self._read_lock = threading.Lock()
+        self._writer: sqlite3.Cursor | None = None
+        self._reader: sqlite3.Cursor | None = None
+        self._commits = 0
+        self.checkpointer = Checkpointer(self.path)
+        self.calls = Calls()
+
+    # -- Transactions ------------------------------------------------------------------------------------------------
+
+    def write(self, op: Callable[..., Op[T]], *values: Any) -> T:
+        """Run an operation in a write transaction of its own; ``now`` is its first argument."""
+        lock = self.write_lock
+        if not lock.acquire(blocking=False):
+            self._wait_for(lock)
+        try:
+            cursor = self._writer or self._open_writer()
+            try:
+                cursor.execute("BEGIN IMMEDIATE")
+            except sqlite3.Error as error:
+                self._begin_patiently(cursor, error)
+            try:
+                result = run(op(self.now(), *values), cursor)
+            except BaseException as error:
+                self._roll_back(cursor)
+                if isinstance(error, sqlite3.Error):
+                    raise translated(error, self.path) from error
+                raise
+            try:
+                cursor.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._roll_back(cursor)
+                raise translated(error, self.path, committing=True) from error
+            self._commits += 1
+            if not self._commits % _COMMITS_PER_LOOK:
+                self.checkpointer.consider(cursor.connection)
+            return result
+        finally:
+            lock.release()
+
+    def write_until(self, op: Callable[..., Op[T | None]], *values: Any) -> T:
+        """Run an operation again, each time in a transaction of its own, until it gives a result."""
+        while True:
+            result = self.write(op, *values)
+            if result is not None:
+                return result
+
+    def write_rounds(self, op: Callable[..., Op[int]], *values: Any, limit: int) -> int:
+        """Run an operation that handles at most ``limit`` items until it finds fewer; how many it handled in all."""
+        total = 0
+        while True:
+            count = self.write(op, *values, limit)
+            total += count
+            if count < limit:
+                return total
+
+    def read(self, op: Callable[..., Op[T]], *values: Any) -> T:
+        """Run an operation on one snapshot, beside any writer."""
+        deadline = time.monotonic() + self.busy_timeout
+        with self._read_lock:
+            if self.closed:
+                raise self._store_closed()
+            if self._reader is None:
+                self._reader = connect(self.path, self.durability, deadline, reading=True).cursor()
+            reader = self._reader
+            try:
+                return patiently(lambda: self._snapshot(reader, op, values), deadline)
+            except sqlite3.Error as error:
+                raise translated(error, self.path) from error
+
+    def _snapshot(self, cursor: sqlite3.Cursor, op: Callable[..., Op[T]], values: tuple[Any, ...]) -> T:
+        cursor.execute("BEGIN")
+        try:
+            return run(op(self.now(), *values), cursor)
+        finally:
+            self._roll_back(cursor)
+
+    def _wait_for(self, lock: threading.Lock) -> None:
+        if not lock.acquire(timeout=max(self.busy_timeout, 0)):
+            raise EngineBusy(
+                f"{self.path}: another thread of this process held the writer for {self.busy_timeout} seconds, "
+                "nothing was changed"
+            )
+
+    def _begin_patiently(self, cursor: sqlite3.Cursor, error: sqlite3.Error) -> None:
+        deadline = time.monotonic() + self.busy_timeout
+        try:
+            if not is_busy(error):
+                raise error
+            patiently(lambda: cursor.execute("BEGIN IMMEDIATE"), deadline)
+        except sqlite3.Error as last:
+            raise translated(last, self.path) from last
+
+    def _roll_back(self, cursor: sqlite3.Cursor) -> None:
+        """Leave the connection usable. SQLite may have rolled back by itself."""
+        try:
+            if cursor.connection.in_transaction:
+                cursor.execute("ROLLBACK")
+        except sqlite3.Error:
+            # A connection that cannot even roll back is of no more use; closing it gives its locks back.
+            self._discard(cursor)
+
+    def _discard(self, cursor: sqlite3.Cursor) -> None:
+        if cursor is self._writer:
+            self._writer = None
+        elif cursor is self._reader:
+            self._reader = None
+        try:
+            cursor.connection.close()
+        except sqlite3.Error:
+            pass
+
+    def _open_writer(self) -> sqlite3.Cursor:
+        """Open the writer: at the start, in a forked child, after a failure."""
+        if self.closed:
+            raise self._store_closed()
+        deadline = time.monotonic() + self.busy_timeout
+        connection = connect(self.path, self.durability, deadline)
+        try:
+            bring_up_to_date(connection, self.path, deadline)
+        except BaseException:
+            self.checkpointer.close(connection, 0)
+            raise
+        self._writer = connection.cursor()
+        return self._writer
+
+    def _store_closed(self) -> StoreClosed:
+        return StoreClosed(f"{self.url} is closed: open the store again")
+
+    def foreign_version(self) -> int | None:
+        """A number that changes when another connection commits; None if this process is writing just now."""
+        if not self.write_lock.acquire(blocking=False):
+            return None
+        try:
+            if self._writer is None:
+                return None
+            row = self._writer.execute("PRAGMA data_version").fetchone()
+            return int(row[0])
+        except sqlite3.Error:
+            return None
+        finally:
+            self.write_lock.release()
+
+    # -- The contract ------------------------------------------------------------------------------------------------
+
+    def transport(self, name: str, declared: dict[str, Any]) -> SqliteTransport:
+        """A handle's transport; does no I/O."""
+        return SqliteTransport(self, name, declared)
+
+    def queue(self, name: str) -> SqliteQueue:
+        """A handle's queue; does no I/O."""
+        return SqliteQueue(self, name)
+
+    def transports(self) -> list[str]:
+        """Names of the transports that exist, sorted."""
+        return self.read(_names, STORE.transports)
+
+    def queues(self) -> list[str]:
+        """Names of the queues that exist, sorted."""
+        return self.read(_names, STORE.queues)
+
+    def notify(self, channel: str, payload: str | None) -> None:
+        """Store a notification for whoever is subscribed (X6)."""
+        self.write(_at_wall_clock, channel, payload)
+
+    def subscribe(self, channel: str) -> TableSubscription:
+        """A place in a channel: what is notified from here on."""
+        return TableSubscription(self, channel)
+
+    def acall(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        """Run a verb in the engine's threads; it runs to its end even if its awaiting task is cancelled."""
+        return self.calls.call(verb, *args, **kwargs)
+
+    def acall_or_undo(self, verb: Callable[..., T], undo: Callable[[T], object], *args: Any) -> Awaitable[T]:
+        """``acall`` for claims: when the awaiting task is cancelled, ``undo`` gets the verb's result."""
+        return self.calls.call_or_undo(verb, undo, *args)
+
+    def facts(self, *, check: bool = False) -> dict[str, Any]:
+        """What ``rota doctor`` prints; ``check`` reads the whole file for damage."""
+        with self.write_lock:
+            connection = (self._writer or self._open_writer()).connection
+            try:
+                return facts.gather(connection, self.path, self.durability, self.checkpointer.log_size(), check)
+            except sqlite3.Error as error:
+                raise translated(error, self.path) from error
+
+    def close(self) -> None:
+        """Let running verbs end, then close; waiters wake and raise ``StoreClosed``. Quiet when repeated."""
+        self.wakeups.close()
+        with self.write_lock, self._read_lock:
+            if self.closed:
+                return
+            self.closed = True
+            forks.forget(self)
+            writer, reader = self._writer, self._reader
+            self._writer = self._reader = None
+            if reader is not None:
+                reader.connection.close()
+            if writer is not None:
+                self.checkpointer.close(writer.connection, _CLOSING_PATIENCE)
+        self.calls.close()
+
+    def forked(self) -> None:
+        """In a forked child: leak what was inherited (closing it would end the parent's locks), begin anew."""
+        for cursor in (self._writer, self._reader):
+            if cursor is not None:
+                forks.leak(cursor)
+                forks.leak(cursor.connection)
+        self.checkpointer.forget()
+        self._listening.forked()
+        self._start()
+
+
+class TableSubscription:
+    """``rota.contract.Subscription`` on the notifications in the database."""
+
+    def __init__(self, engine: SqliteEngine, channel: str) -> None:
+        self._engine = engine
+        self._channel = channel
+        self._last = engine.read(channels.newest)
+
+    def take(self) -> list[str | None]:
+        """The payloads that arrived since the last call, oldest first."""
+        taken: list[str | None] = []
+        while rows := self._engine.read(channels.after, self._channel, self._last):
+            self._last = rows[-1][0]
+            taken += [payload for _, payload in rows]
+        return taken
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _weak_version(engine: SqliteEngine) -> Callable[[], int | None]:
+    """``foreign_version`` for the listener, whose thread must not keep a forgotten engine alive."""
+    living = weakref.ref(engine)
+
+    def version() -> int | None:
+        found = living()
+        return None if found is None else found.foreign_version()
+
+    return version
+
+
+def _names(now: int, block: Any) -> Op[list[str]]:
+    return [name for (name,) in (yield block, ())]
+
+
+def _at_wall_clock(now: int, channel: str, payload: str | None) -> Op[None]:
+    # How long a notification is kept is a matter of real time: a clock steered by a test must not drop it.
+    return channels.notify(wall_clock(), channel, payload)

@@ -1,0 +1,1 @@
+"""Operations of the SQL engines, written once: generators that yield statements and return rows."""
