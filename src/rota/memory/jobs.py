@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from rota.memory.lanes import JobLane, Queued
 from rota.memory.schedule import FREE
-from rota.records import DeadJobRow, JobClaim, JobRow, JobState, NewJob
-
-# A named tuple's own constructor costs twice as much.
-_new_row = tuple.__new__
+from rota.records import DeadJobRow, JobRow, JobState, NewJob
 
 
 class Job(Queued):
@@ -32,15 +29,13 @@ class Job(Queued):
         "worker_id",
     )
 
-    def __init__(
-        self, number: int, spec: NewJob, lane: JobLane, run_at: int, enqueued_at: int, expires_at: int | None
-    ) -> None:
+    def __init__(self, number: int, spec: NewJob, lane: JobLane, run_at: int, enqueued_at: int) -> None:
         self.id = number
         self.spec = spec
         self.lane = lane
         self.run_at = run_at
         self.enqueued_at = enqueued_at
-        self.expires_at = expires_at
+        self.expires_at: int | None = None
         self.attempts = 0
         self.releases = 0
         self.token = 0
@@ -70,35 +65,6 @@ class Job(Queued):
         if error is not None:
             self.previous_error = self.last_error
             self.last_error = error
-
-    def claim(self, visibility: int) -> JobClaim:
-        """What the claimer gets."""
-        spec = self.spec
-        stamp = spec.stamp
-        claim: JobClaim = _new_row(
-            JobClaim,
-            (
-                self.id,
-                spec.name,
-                spec.payload,
-                spec.headers,
-                spec.priority,
-                self.attempts,
-                stamp.max_attempts,
-                self.run_at,
-                self.enqueued_at,
-                self.expires_at,
-                self.worker_id,
-                self.token,
-                self.claimed_at,
-                self.deadline,
-                self.releases,
-                self.last_error,
-                visibility,
-                stamp.backoff_base,
-            ),
-        )
-        return claim
 
     def row(
         self,
@@ -145,7 +111,7 @@ def revived(letter: DeadJobRow, lane: JobLane, key: str | None, now: int) -> Job
     """A redriven job: its old self, attempts 0, ready now, expiry cleared (D3)."""
     row = letter.job
     spec = NewJob(row.payload, row.stamp, row.name, priority=row.priority, key=key, headers=row.headers)
-    job = Job(row.id, spec, lane, now, row.enqueued_at, None)
+    job = Job(row.id, spec, lane, now, row.enqueued_at)
     job.releases = row.releases
     job.last_error, job.previous_error = row.last_error, row.previous_error
     return job

@@ -193,26 +193,30 @@ L = TypeVar("L", TurnLane, JobLane)
 class Lanes(Generic[L]):
     """The lanes of the priorities in use."""
 
-    __slots__ = ("_lanes", "_make", "ordered")
+    __slots__ = ("_make", "by_priority", "ordered")
 
     def __init__(self, make: Callable[[int], L]) -> None:
         self._make: Callable[[int], L] = make
-        self._lanes: dict[int, L] = {}
+        self.by_priority: dict[int, L] = {}
         self.ordered: list[L] = []
         """Highest priority first."""
 
     def join(self, priority: int) -> L:
         """The lane for a new item of this priority."""
-        lane = self._lanes.get(priority)
+        lane = self.by_priority.get(priority)
         if lane is None:
-            lane = self._lanes[priority] = self._make(priority)
-            insort(self.ordered, lane, key=lambda other: -other.priority)
+            lane = self.open(priority)
         lane.living += 1
         return lane
 
-    def leave(self, lane: L) -> None:
-        """An item of this lane is gone."""
-        lane.living = living = lane.living - 1
-        if not living and len(self.ordered) > _SPARE_LANES:
-            del self._lanes[lane.priority]
+    def open(self, priority: int) -> L:
+        """A lane for a priority that has none."""
+        lane = self.by_priority[priority] = self._make(priority)
+        insort(self.ordered, lane, key=lambda other: -other.priority)
+        return lane
+
+    def unused(self, lane: L) -> None:
+        """The last item of this lane is gone."""
+        if len(self.ordered) > _SPARE_LANES:
+            del self.by_priority[lane.priority]
             self.ordered.remove(lane)

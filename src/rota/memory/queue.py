@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 class MemoryQueue:
     """``rota.contract.QueueEngine`` on memory."""
 
-    __slots__ = ("_engine", "_shared", "_state", "name", "place")
-
     def __init__(self, engine: MemoryEngine, name: str) -> None:
         self.name = name
         self.place = f"memory:{engine.shared.serial}:queue:{name}"
@@ -33,6 +31,10 @@ class MemoryQueue:
         """The data, made if need be."""
         states = self._engine.queue_states
         state = self._state = states.get(self.name) or states.setdefault(self.name, QueueState(self._shared, self.name))
+        # From here on the hot verbs go straight to the data, which takes the lock itself.
+        self.__dict__["enqueue"] = state.enqueue
+        self.__dict__["claim"] = state.claim
+        self.__dict__["ack"] = state.ack
         return state
 
     def _reading(self) -> QueueState:

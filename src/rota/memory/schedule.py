@@ -71,7 +71,8 @@ class Timers:
         self.live = live = self.live - 1
         if not live:
             self.fifo.clear()
-            self.heap.clear()
+            if self.heap:
+                self.heap.clear()
         elif len(self.fifo) + len(self.heap) > 2 * live + SLACK:
             self._tidy()
 

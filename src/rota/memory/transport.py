@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 class MemoryTransport:
     """``rota.contract.TransportEngine`` on memory."""
 
-    __slots__ = ("_declared", "_engine", "_shared", "_state", "name", "place")
-
     def __init__(self, engine: MemoryEngine, name: str, declared: dict[str, Any]) -> None:
         self.name = name
         self.place = f"memory:{engine.shared.serial}:transport:{name}"
@@ -53,6 +51,9 @@ class MemoryTransport:
         elif self._declared:
             state.store_options(rules.merge_options(self.name, state.stored, self._declared))
         self._state = state
+        # From here on the hot verbs go straight to the data, which takes the lock itself.
+        self.__dict__["claim"] = state.claim
+        self.__dict__["ack"] = state.ack
         return state
 
     def _reading(self) -> TransportState:
@@ -93,8 +94,7 @@ class MemoryTransport:
 
     def ack_batch(self, claims: Sequence[LeaseClaim]) -> int:
         with self._shared.lock:
-            state = self._state or self._writing()
-            return sum(map(state.ack, claims))
+            return (self._state or self._writing()).ack_batch(claims)
 
     def nack(self, claim: LeaseClaim, delay: int, error: str | None) -> bool:
         with self._shared.lock:

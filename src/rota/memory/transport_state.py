@@ -1,11 +1,14 @@
-"""One transport's data and its hot verbs: publish, claim, settle (T1-T8). The caller holds the lock.
+"""One transport's data and its hot verbs: publish, claim, settle (T1-T8).
 
+The caller holds the lock, but ``claim`` and ``ack`` take it themselves and spell out what they could call: they are the
+whole cost of a cycle, about 1.7 µs, in which a call is 40 ns and a ``with lock`` 85 ns more than this.
 Dead letters stand in ``transport_letters``, inspection in ``transport_inspect``; ``transport`` is the engine's face.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heappush
 from typing import Any
 
 from rota import rules
@@ -103,66 +106,80 @@ class TransportState:
     # -- Claim -------------------------------------------------------------------------------------------------------
 
     def claim(self, worker_id: str, n: int, visibility: int, min_priority: int | None) -> list[LeaseClaim]:
-        now = self.shared.now()
-        claims: list[LeaseClaim] = []
-        if self.suspended_at is not None:
-            return claims
-        deadlines = self.deadlines
-        if deadlines.live and deadlines.due(now):
-            self.free_lapsed(now)
-        lanes = self.lanes.ordered
-        only_lane = (
-            lanes[0] if len(lanes) == 1 and (min_priority is None or lanes[0].priority >= min_priority) else None
-        )
-        deadline = now + visibility
-        options = self.options
-        max_deliveries, backoff_base = options.max_deliveries, options.backoff_base
-        suspended = self.suspended
-        next_token = self.shared.next_token
-        while len(claims) < n:
-            lane = self._next_lane(min_priority) if only_lane is None else only_lane
-            group = None if lane is None else lane.pop()
-            if group is None:
-                break
-            group_id = group.group_id
-            if suspended and group_id in suspended:
-                # Out of its lane until it is resumed.
-                continue
-            if group.deadline >= now:
-                # Freed as lapsed, but the clock has gone back and its holder is valid again (C9).
-                deadlines.add(group, group.deadline, group.token)
-                continue
-            message = group.head
-            if max_deliveries is not None and message.deliveries >= max_deliveries:
-                message = self._bury_poisoned(group, now)
-                if message is None:
+        shared = self.shared
+        lock = shared.lock
+        try:
+            lock.acquire()
+            now = shared.now()
+            claims: list[LeaseClaim] = []
+            if self.suspended_at is not None:
+                return claims
+            deadlines = self.deadlines
+            if deadlines.live and deadlines.due(now):
+                self.free_lapsed(now)
+            lanes = self.lanes.ordered
+            only_lane = None
+            if len(lanes) == 1 and (min_priority is None or lanes[0].priority >= min_priority):
+                only_lane = lanes[0]
+            deadline = now + visibility
+            options = self.options
+            max_deliveries = options.max_deliveries
+            suspended = self.suspended
+            fifo = deadlines.fifo
+            while len(claims) < n:
+                lane = self._next_lane(min_priority) if only_lane is None else only_lane
+                group = None if lane is None else lane.pop()
+                if group is None:
+                    break
+                group_id = group.group_id
+                if suspended and group_id in suspended:
+                    # Out of its lane until it is resumed.
                     continue
-            token = next_token()
-            group.token = group.turn = token
-            group.deadline = deadline
-            group.worker_id = worker_id
-            group.last_claimed_at = now
-            message.deliveries = deliveries = message.deliveries + 1
-            deadlines.add(group, deadline, token)
-            claims.append(
-                _new_row(
-                    LeaseClaim,
-                    (
-                        message.seq,
-                        group_id,
-                        message.event,
-                        token,
-                        worker_id,
-                        deliveries,
-                        deadline,
-                        group.lane.priority,
-                        message.headers,
-                        message.published_at,
-                        backoff_base,
-                    ),
+                if group.deadline >= now:
+                    # Freed as lapsed, but the clock has gone back and its holder is valid again (C9).
+                    deadlines.add(group, group.deadline, group.token)
+                    continue
+                message = group.head
+                if max_deliveries is not None and message.deliveries >= max_deliveries:
+                    message = self._bury_poisoned(group, now)
+                    if message is None:
+                        continue
+                group.token = group.turn = token = shared.next_token()
+                group.deadline = deadline
+                group.worker_id = worker_id
+                group.last_claimed_at = now
+                message.deliveries = deliveries = message.deliveries + 1
+                # ``deadlines.add``, spelled out.
+                deadlines.live += 1
+                group.timer = entry = (deadline, token, group)
+                if not fifo or fifo[-1] < entry:
+                    fifo.append(entry)
+                else:
+                    heappush(deadlines.heap, entry)
+                claims.append(
+                    _new_row(
+                        LeaseClaim,
+                        (
+                            message.seq,
+                            group_id,
+                            message.event,
+                            token,
+                            worker_id,
+                            deliveries,
+                            deadline,
+                            group.lane.priority,
+                            message.headers,
+                            message.published_at,
+                            options.backoff_base,
+                        ),
+                    )
                 )
-            )
-        return claims
+            return claims
+        finally:
+            try:
+                lock.release()
+            except RuntimeError:
+                pass  # Interrupted while it waited for the lock.
 
     def _next_lane(self, floor: int | None) -> TurnLane | None:
         """The lane at or above the floor whose first group has the lowest turn (T4: priority is no order)."""
@@ -210,24 +227,49 @@ class TransportState:
     # -- Settle ------------------------------------------------------------------------------------------------------
 
     def ack(self, claim: LeaseClaim) -> bool:
-        # Reads no clock: a lapsed lease nobody else took may still be settled.
-        group = self.groups.get(claim[1])
-        if group is None or group.token != claim[3]:
-            return False
-        message = group.head
-        if message is None or message.seq != claim[0]:
-            message = group.find(claim[0])
-            if message is None:
+        shared = self.shared
+        lock = shared.lock
+        try:
+            lock.acquire()
+            # Reads no clock: a lapsed lease nobody else took may still be settled.
+            group = self.groups.get(claim[1])
+            if group is None or group.token != claim[3]:
                 return False
-            group.remove(message)
-        else:
-            group.head = message.next
-            group.size -= 1
-        self.shared.items -= 1
-        if message.key is not None:
-            self.keys.ended(message.key, message.seq)
-        self.free(group)
-        return True
+            message = group.head
+            if message is None or message.seq != claim[0]:
+                message = group.find(claim[0])
+                if message is None:
+                    return False
+                group.remove(message)
+            else:
+                group.head = message.next
+                group.size -= 1
+            shared.items -= 1
+            if message.key is not None:
+                self.keys.ended(message.key, message.seq)
+            if group.head is None or group.timer is None:
+                self.free(group)
+                return True
+            # ``free``, spelled out for the usual case.
+            group.token = 0
+            group.deadline = FREE
+            self.deadlines.drop(group)
+            turned = group.lane.turned
+            if turned and turned[-1].turn > group.turn:
+                group.lane.push(group)
+            else:
+                group.queued = True
+                turned.append(group)
+            return True
+        finally:
+            try:
+                lock.release()
+            except RuntimeError:
+                pass  # Interrupted while it waited for the lock.
+
+    def ack_batch(self, claims: Sequence[LeaseClaim]) -> int:
+        # Under the lock; each takes it once more.
+        return sum(map(self.ack, claims))
 
     def nack(self, claim: LeaseClaim, delay: int, error: str | None) -> bool:
         return self._give_back(claim, delay, error, delivered=True)
@@ -320,4 +362,6 @@ class TransportState:
             self.deadlines.drop(group)
         if group.queued:
             group.lane.discard(group)
-        self.lanes.leave(group.lane)
+        group.lane.living -= 1
+        if not group.lane.living:
+            self.lanes.unused(group.lane)
