@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "sqlite:///rota.db"
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/+")
 _SECRET_OPTION = re.compile(r"(?i)([?&;][^=&;]*(?:password|passwd|pwd|secret)[^=&;]*=)[^&;]*")
 
 
@@ -23,13 +24,13 @@ def masked(url: str) -> str:
 
     Rather hides too much than too little: a password may itself hold ``@``, ``/`` or ``?``.
     """
-    scheme, separator, rest = url.partition(":")
-    if separator and scheme.partition("+")[0] not in ("sqlite", "memory") and "@" in rest:
-        slashes = rest[: len(rest) - len(rest.lstrip("/"))]
-        user, _, place = rest[len(slashes) :].rpartition("@")
+    scheme = _SCHEME.match(url)
+    start = scheme.end() if scheme else 0
+    if "@" in url[start:] and not url.startswith(("sqlite:", "memory:")):
+        user, _, place = url[start:].rpartition("@")
         name, colon, _ = user.partition(":")
-        rest = slashes + name + (":***" if colon else "") + "@" + place
-    return _SECRET_OPTION.sub(r"\1***", scheme + separator + rest)
+        url = url[:start] + name + (":***" if colon else "") + "@" + place
+    return _SECRET_OPTION.sub(r"\1***", url)
 
 
 class Session:

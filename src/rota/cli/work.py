@@ -14,6 +14,7 @@ from rota.cli.addresses import Address, is_bare, resolve
 from rota.cli.exits import FAILED, OK, USAGE, CommandError
 from rota.cli.output import escape
 from rota.cli.session import Session
+from rota.cli.work_child import CannotStart
 from rota.cli.work_items import Left, QueueSource, Source, TransportSource
 from rota.cli.work_loop import Plan, Stop, Work
 
@@ -50,8 +51,11 @@ def work(arguments: argparse.Namespace, session: Session) -> int:
     log = Log(verbose=arguments.verbose, quiet=session.quiet)
     stop = Stop()
     running = Work(plan, [source(address) for address in addresses], stop, log.say)
-    with _Signals(stop):
-        left = running.run()
+    try:
+        with _Signals(stop):
+            left = running.run()
+    except CannotStart as error:
+        raise CommandError(FAILED, f"{error}; what was claimed for it was given back") from None
     counts = running.counts
     log.say("result", ", ".join(f"{name} {counts[name]}" for name in counts if counts[name]) or "nothing to do")
     if stop.count > 1:

@@ -178,7 +178,13 @@ class Work:
         with self._changed:
             self._running[id(held)] = run
         self._beats.add(held)
-        threading.Thread(target=self._work_off, args=(run,), name=f"rota {held.label}", daemon=True).start()
+        try:
+            threading.Thread(target=self._work_off, args=(run,), name=f"rota {held.label}", daemon=True).start()
+        except RuntimeError:
+            # The system gives no more threads: this one is not going to be worked on here.
+            self._end_run(held)
+            self._settle(held, "released", held.release, "no thread")
+            raise
 
     def _work_off(self, run: _Run) -> None:
         held = run.held
@@ -192,10 +198,13 @@ class Work:
             self._broken = self._broken or error
             self._settle(held, "released", held.release, f"not started: {error}")
         finally:
-            self._beats.remove(held)
-            with self._changed:
-                self._running.pop(id(held), None)
-                self._changed.notify_all()
+            self._end_run(held)
+
+    def _end_run(self, held: Held) -> None:
+        self._beats.remove(held)
+        with self._changed:
+            self._running.pop(id(held), None)
+            self._changed.notify_all()
 
     def _execute(self, run: _Run) -> None:
         held, plan = run.held, self._plan
