@@ -1,0 +1,108 @@
+"""The engines under judgement: one store each on a shared clock, with what it takes to compare them with the oracle."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+
+import rota
+from rota.testing import ManualClock
+
+START = 1_000_000_000_000_000  # microseconds: seconds as a float still tell every microsecond apart
+SECOND = 1_000_000
+
+# Both together take well under a minute on two cores; nightly runs ask for more.
+EXAMPLES = int(os.environ.get("ROTA_MODEL_EXAMPLES", "0"))
+
+
+def effort(examples: int, steps: int = 50) -> settings:
+    """A deterministic profile: the same traces in every run, more of them when ROTA_MODEL_EXAMPLES says so."""
+    return settings(
+        max_examples=EXAMPLES or examples,
+        stateful_step_count=steps,
+        deadline=None,
+        derandomize=not EXAMPLES,
+        database=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+class Half:
+    """A source of chance without any: the backoff lies in the middle of its range."""
+
+    def random(self) -> float:
+        return 0.5
+
+
+def clock_at_start() -> ManualClock:
+    clock = ManualClock()
+    clock.set(START / SECOND)
+    return clock
+
+
+def micros(seconds: float | None) -> int | None:
+    """Public seconds as exact microseconds."""
+    return None if seconds is None else round(seconds * SECOND)
+
+
+class Subject:
+    """One engine. ``ids`` tells its number for each of the oracle's, so numbers are never compared as such."""
+
+    def __init__(self, name: str, open_store: Callable[[], Any]) -> None:
+        self.name = name
+        self.store = open_store()
+        self.theirs: dict[int, int] = {}
+        self.ours: dict[int, int] = {}
+        self.handles: list[Any] = []
+        self.last_token = 0
+        self.letters: dict[int, int] = {}
+
+    def bind(self, ours: int, theirs: int) -> None:
+        """Note that the engine calls it ``theirs``; a new number must be greater than every one before (T2)."""
+        known = self.theirs.get(ours)
+        if known is not None:
+            assert known == theirs, f"{self.name}: {ours} is {known}, not {theirs}"
+            return
+        assert not self.ours or theirs > max(self.ours), f"{self.name}: {theirs} is not greater than all before"
+        self.theirs[ours] = theirs
+        self.ours[theirs] = ours
+
+    def took(self, handle: Any) -> None:
+        """A claim's token must be greater than every one before (T6, Q6)."""
+        assert handle.token > self.last_token, f"{self.name}: token {handle.token} after {self.last_token}"
+        self.last_token = handle.token
+        self.handles.append(handle)
+
+
+class Subjects(list[Subject]):
+    """Every engine, on one clock; each with a foreign store beside it."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self._folder = Path(tempfile.mkdtemp(prefix="rota-model-"))
+        for name in engines():
+            self.append(Subject(name, lambda name=name: self.open(name, "model")))
+
+    def open(self, engine: str, file: str) -> Any:
+        if engine == "memory":
+            # Encoded, so that handles and letters of both engines can be compared.
+            return rota.open("memory://?codec=json", clock=self.clock, rng=Half())
+        return rota.open(f"sqlite:///{self._folder}/{file}.db", clock=self.clock, rng=Half(), durability="normal")
+
+    def close(self) -> None:
+        for subject in self:
+            subject.store.close()
+        shutil.rmtree(self._folder)
+
+
+def engines() -> list[str]:
+    """All of them; ROTA_MODEL_ENGINES picks some while one is being written."""
+    return os.environ.get("ROTA_MODEL_ENGINES", "memory,sqlite").split(",")
