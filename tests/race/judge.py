@@ -86,7 +86,9 @@ def _ends(
         elif known[value].failed:
             verdict.unexpected.append(f"{value} is there although its put failed")
     for put in history.puts:
-        certain, possible = _terminal(put.value, put.id, history, by_value)
+        # Seqs and job ids are counted apart, so a cancelled id says nothing of messages.
+        job_id = put.id if put.kind == "job" else None
+        certain, possible = _terminal(put.value, job_id, history, by_value)
         if put.done < NEVER and not put.failed and not possible and put.value not in rest and put.value not in dead:
             verdict.lost.append(f"{put.value} was stored at {put.done:.0f} and nobody ended it")
         buried = sum(one.verb == "fail" for one in certain)
@@ -99,11 +101,11 @@ def _ends(
 
 
 def _terminal(
-    value: str, put_id: int | None, history: History, by_value: Mapping[str, list[Claim]]
+    value: str, job_id: int | None, history: History, by_value: Mapping[str, list[Claim]]
 ) -> tuple[list[Settlement], list[Settlement]]:
     """The settlements that ended this item for certain, and those that may have."""
     ends = [one for claim in by_value.get(value, ()) for one in claim.settlements if one.verb in TERMINAL]
-    ids = {claim.id for claim in by_value.get(value, ()) if claim.scope[0] == "job"} | {put_id}
+    ids = {claim.id for claim in by_value.get(value, ()) if claim.scope[0] == "job"} | {job_id}
     ends += [one for number in ids if number is not None for one in history.cancels.get(number, ())]
     return [one for one in ends if one.result], [one for one in ends if one.may_have_worked]
 

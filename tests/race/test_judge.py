@@ -100,6 +100,15 @@ def test_judge_passes_what_a_kill_leaves_unknown(script: Script) -> None:
     assert verdict.figures["unknown"] == 4
 
 
+def test_judge_tells_job_ids_from_seqs(script: Script) -> None:
+    script.put("A", 1)
+    script.put("J", 1, kind="job", scope="q")
+    script.claim("A", 1, 10)
+    script.call("cancel", id=1, answer={"result": True})
+    script.settle("ack", 1, 10)
+    assert script.judge().faults() == {}
+
+
 def test_judge_catches_a_lost_message(script: Script) -> None:
     script.put("A", 1)
     script.put("B", 2)
