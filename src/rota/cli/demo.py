@@ -22,7 +22,9 @@ from rota.cli.session import Session
 if TYPE_CHECKING:
     from rota import Queue, Transport
 
-_LOOK = 0.02
+_LOOK = 0.1
+# Until the kill, so that a short run does not end before it.
+_LOOK_CLOSELY = 0.02
 # The first worker is killed when so much of the jobs is done.
 _KILL_AT = 0.3
 # Without any progress for so long something is wrong.
@@ -104,7 +106,7 @@ def _watch(session: Session, queue: Queue, transport: Transport, crew: Crew, tot
                     crew.kill(victim)
                     killed.add(victim)
                     crew.start()
-            time.sleep(_LOOK)
+            time.sleep(_LOOK if killed else _LOOK_CLOSELY)
     for name in sorted(killed):
         _say(f"killed {name} with SIGKILL on the way, while it held work, and started another in its place")
     return killed
