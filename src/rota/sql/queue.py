@@ -191,7 +191,7 @@ def ack(now: int, queue: str, claim: JobClaim, result: str | None) -> Op[bool]:
 
 def ack_batch(now: int, queue: str, claims: Sequence[JobClaim], ids: Sequence[int], worker_id: str) -> Op[int]:
     """Ack what is valid, each once."""
-    fences = list(dict.fromkeys([(c.id, queue, c.token, c.worker_id, now) for c in claims]))
+    fences = list(dict.fromkeys([(c.id, queue, c.token, worker_id, now) for c in claims]))
     count: int = yield SQL.ack, fences
     if count < len(fences):
         count += yield from _keep_valid(now, SQL.valid, fences)
