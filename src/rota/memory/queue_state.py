@@ -8,6 +8,7 @@ Dead letters stand in ``queue_letters``, inspection in ``queue_inspect``; ``queu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heappush
 
 from rota import rules
 from rota.memory.jobs import Job
@@ -140,11 +141,12 @@ class QueueState:
             claims: list[JobClaim] = []
             if self.suspended_at is not None:
                 return claims
-            if self.delayed.live or self.deadlines.live or self.expired:
+            if self.delayed.live or self.expired or self.deadlines.due(now):
                 self.advance(now)
             if self.exhausted:
                 self._bury_exhausted(now)
             deadlines = self.deadlines
+            fifo = deadlines.fifo
             for lane in self.lanes.ordered:
                 while len(claims) < n:
                     job = self.next_ready(lane, now)
@@ -162,7 +164,13 @@ class QueueState:
                     job.claimed_at = now
                     job.token = token = shared.next_token()
                     job.deadline = deadline = now + seconds
-                    deadlines.add(job, deadline, token)
+                    # ``deadlines.add``, spelled out.
+                    deadlines.live += 1
+                    job.timer = entry = (deadline, token, job)
+                    if not fifo or fifo[-1] < entry:
+                        fifo.append(entry)
+                    else:
+                        heappush(deadlines.heap, entry)
                     claims.append(
                         _new_row(
                             JobClaim,
@@ -254,8 +262,9 @@ class QueueState:
         try:
             lock.acquire()
             now = shared.now()
-            job = self._valid(claim, now)
-            if job is None:
+            # ``_valid``, spelled out.
+            job = self.jobs.get(claim[0])
+            if job is None or job.token != claim[11] or job.deadline < now or job.worker_id != claim[10]:
                 return False
             self._ack(job, result, now)
             return True
