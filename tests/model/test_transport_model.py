@@ -4,21 +4,66 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+import pytest
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
+from model.moves import Many, Move, drawn, often, walk
 from model.oracle_transport import Lease, TransportOracle
-from model.subjects import SECOND, START, Subject, Subjects, clock_at_start, effort, micros
+from model.subjects import SECOND, START, Subject, Subjects, clock_at_start, effort, micros, walks
 
-GROUPS = st.sampled_from(["a", "b", "c", "d"])
-SOME_GROUP = st.sampled_from(["a", "b", None])
-WORKERS = st.sampled_from(["w", "v"])
-FLOORS = st.sampled_from([None, None, None, 0, 1, 2])
-VISIBILITIES = st.sampled_from([1, SECOND, 10 * SECOND])
-DELAYS = st.sampled_from([0, 1, 5 * SECOND])
-ERRORS = st.sampled_from([None, "e1", "e2"])
-KEYS = st.sampled_from([None, None, "k", "l"])
-PICKS = st.integers(0, 11)
+GROUPS = ("a", "b", "c", "d")
+DELAYS = (0, 0, 1, 5 * SECOND)
+VISIBILITIES = (1, SECOND, 10 * SECOND)
+PICKS = tuple(range(8))
+BEGIN = {
+    "max_deliveries": (None, 1, 2, 3),
+    "poison": ("dead-letter", "hold"),
+    "new_groups": ("first", "last"),
+    "retention": (None, 5 * SECOND),
+    "key_ttl": (0, 7 * SECOND),
+}
+PUBLISH = {"group": GROUPS, "priority": (0, 1, 2), "key": (None, None, "k", "l")}
+PUBLISH_MANY = {"items": Many({"group": GROUPS, "priority": (0, 1, 2)}, 5)}
+CLAIM = {
+    "worker": ("w", "v"),
+    "n": (1, 1, 2, 5, 0, -1),
+    "visibility": VISIBILITIES,
+    "floor": (None, None, None, 0, 1, 2),
+}
+SETTLE = {
+    "pick": PICKS,
+    "verb": ("nack", "nack", "ack", "retry", "release", "fail"),
+    "delay": DELAYS,
+    "error": (None, "e1", "e2"),
+}
+EXTEND = {"pick": PICKS, "visibility": VISIBILITIES}
+ACK_BATCH = {"picks": Many(PICKS, 4)}
+FOREIGN = {"pick": PICKS, "verb": ("ack", "nack", "release", "fail", "retry", "extend", "ack_batch")}
+CONTROL = {
+    "group": ("a", "b", None),
+    "maximum": (None, 1, 2),
+    "what": ("suspend", "resume", "purge", "configure", "sweep"),
+}
+REDRIVE = {"picks": (None, (0,), (1, 3), (2,)), "position": ("tail", "original")}
+PURGE_DEAD = {"pick": PICKS, "older_than": (None, 0, 5 * SECOND)}
+TO_A_DEADLINE = {"pick": PICKS, "offset": (-1, 0, 1, 1)}
+TIME = {"step": (1, SECOND, 7 * SECOND)}
+MOVES: tuple[Move, ...] = (
+    (9, "_publish", PUBLISH),
+    (3, "_publish_many", PUBLISH_MANY),
+    (14, "_claim", CLAIM),
+    (14, "_settle", SETTLE),
+    (2, "_retry_by_the_curve", {"pick": PICKS}),
+    (3, "_extend", EXTEND),
+    (1, "_ack_batch", ACK_BATCH),
+    (1, "_settle_with_a_foreign_lease", FOREIGN),
+    (3, "_control", CONTROL),
+    (2, "_resume", {}),
+    (3, "_redrive", REDRIVE),
+    (1, "_purge_dead", PURGE_DEAD),
+    (9, "_go_to_a_deadline", TO_A_DEADLINE),
+    (2, "_let_time_pass", TIME),
+)
 
 
 class TransportModel(RuleBasedStateMachine):
@@ -33,13 +78,7 @@ class TransportModel(RuleBasedStateMachine):
         self.published = 0
         self.instants: list[int] = []
 
-    @initialize(
-        max_deliveries=st.sampled_from([None, 1, 2, 3]),
-        poison=st.sampled_from(["dead-letter", "hold"]),
-        new_groups=st.sampled_from(["first", "last"]),
-        retention=st.sampled_from([None, 5 * SECOND]),
-        key_ttl=st.sampled_from([0, 7 * SECOND]),
-    )
+    @initialize(**{name: drawn(choices) for name, choices in BEGIN.items()})
     def begin(self, max_deliveries: Any, poison: Any, new_groups: Any, retention: Any, key_ttl: int) -> None:
         self.oracle = TransportOracle(max_deliveries, poison, new_groups, retention, key_ttl, now=START)
         self.transports = [
@@ -83,27 +122,28 @@ class TransportModel(RuleBasedStateMachine):
 
     # -- In and out ----------------------------------------------------------------------------------------------------
 
-    @rule(group=GROUPS, priority=st.integers(0, 2), key=KEYS)
-    def publish(self, group: str, priority: int, key: str | None) -> None:
+    def _publish(self, group: str, priority: int, key: str | None) -> None:
         self.published += 1
         event = {"n": self.published}
         seq = self.oracle.publish(group, event, priority, key)
         for transport, subject in zip(self.transports, self.subjects, strict=True):
             subject.bind(seq, transport.publish(group, event, priority, key=key, headers={"h": group}))
 
-    @rule(groups=st.lists(st.tuples(GROUPS, st.integers(0, 2)), max_size=6))
-    def publish_many(self, groups: list[tuple[str, int]]) -> None:
-        items = []
-        for group, priority in groups:
+    publish, publish_again = often(2, _publish, PUBLISH)
+
+    def _publish_many(self, items: list[dict[str, Any]]) -> None:
+        made = []
+        for item in items:
             self.published += 1
-            items.append((group, {"n": self.published}, priority))
-        seqs = [self.oracle.publish(group, event, priority, None) for group, event, priority in items]
+            made.append((item["group"], {"n": self.published}, item["priority"]))
+        seqs = [self.oracle.publish(group, event, priority, None) for group, event, priority in made]
         for transport, subject in zip(self.transports, self.subjects, strict=True):
-            for ours, theirs in zip(seqs, transport.publish_many(items), strict=True):
+            for ours, theirs in zip(seqs, transport.publish_many(made), strict=True):
                 subject.bind(ours, theirs)
 
-    @rule(worker=WORKERS, n=st.integers(-1, 5), visibility=VISIBILITIES, floor=FLOORS)
-    def claim(self, worker: str, n: int, visibility: int, floor: int | None) -> None:
+    (publish_many,) = often(1, _publish_many, PUBLISH_MANY)
+
+    def _claim(self, worker: str, n: int, visibility: int, floor: int | None) -> None:
         leases = self.oracle.claim(worker, n, visibility, floor)
         for transport, subject in zip(self.transports, self.subjects, strict=True):
             taken = transport.claim_batch(worker, n, visibility / SECOND, floor)
@@ -112,6 +152,8 @@ class TransportModel(RuleBasedStateMachine):
             assert [self.shown(subject, handle) for handle in taken] == [self.told(lease) for lease in leases]
         self.leases += leases
         self.instants += [lease.deadline for lease in leases]
+
+    claim, claim_again, claim_once_more = often(3, _claim, CLAIM)
 
     @staticmethod
     def told(lease: Lease) -> tuple[Any, ...]:
@@ -143,14 +185,9 @@ class TransportModel(RuleBasedStateMachine):
 
     # -- Settling ------------------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.leases)
-    @rule(
-        pick=PICKS,
-        verb=st.sampled_from(["ack", "ack", "nack", "release", "fail", "retry"]),
-        delay=DELAYS,
-        error=ERRORS,
-    )
-    def settle(self, pick: int, verb: str, delay: int, error: str | None) -> None:
+    def _settle(self, pick: int, verb: str, delay: int, error: str | None) -> None:
+        if not self.leases:
+            return
         place = -1 - pick % len(self.leases)
         lease, seconds = self.leases[place], delay / SECOND
         expected = self.oracle.settle(lease, verb, delay, error)
@@ -164,9 +201,11 @@ class TransportModel(RuleBasedStateMachine):
         self.both(lambda t, s: acts[verb](t, s.handles[place]), expected)
         self.instants.append(self.oracle.now + delay)
 
-    @precondition(lambda self: self.leases)
-    @rule(pick=PICKS)
-    def retry_by_the_curve(self, pick: int) -> None:
+    settle, settle_again, settle_once_more = often(3, _settle, SETTLE)
+
+    def _retry_by_the_curve(self, pick: int) -> None:
+        if not self.leases:
+            return
         place = -1 - pick % len(self.leases)
         lease = self.leases[place]
         # Chance is one half, so three quarters of the full backoff (base 4 s, never beyond an hour).
@@ -175,9 +214,11 @@ class TransportModel(RuleBasedStateMachine):
         self.both(lambda t, s: s.handles[place].retry(), expected)
         self.instants.append(self.oracle.now + delay)
 
-    @precondition(lambda self: self.leases)
-    @rule(pick=PICKS, visibility=VISIBILITIES)
-    def extend(self, pick: int, visibility: int) -> None:
+    (retry_by_the_curve,) = often(1, _retry_by_the_curve, {"pick": PICKS})
+
+    def _extend(self, pick: int, visibility: int) -> None:
+        if not self.leases:
+            return
         place = -1 - pick % len(self.leases)
         renewed = self.oracle.extend(self.leases[place], visibility)
         for transport, subject in zip(self.transports, self.subjects, strict=True):
@@ -187,15 +228,18 @@ class TransportModel(RuleBasedStateMachine):
         if renewed is not None:
             self.instants.append(renewed.deadline)
 
-    @precondition(lambda self: self.leases)
-    @rule(picks=st.lists(PICKS, max_size=5))
-    def ack_batch(self, picks: list[int]) -> None:
+    (extend,) = often(1, _extend, EXTEND)
+
+    def _ack_batch(self, picks: list[int]) -> None:
+        if not self.leases:
+            return
         places = [-1 - pick % len(self.leases) for pick in picks]
         expected = sum(self.oracle.settle(self.leases[place], "ack") for place in places)
         self.both(lambda t, s: t.ack_batch([s.handles[place] for place in places]), expected)
 
-    @rule(pick=PICKS, verb=st.sampled_from(["ack", "nack", "release", "fail", "retry", "extend", "ack_batch"]))
-    def settle_with_a_foreign_lease(self, pick: int, verb: str) -> None:
+    (ack_batch,) = often(1, _ack_batch, ACK_BATCH)
+
+    def _settle_with_a_foreign_lease(self, pick: int, verb: str) -> None:
         """Leases of another store or transport, with equal seqs and tokens, change nothing."""
         for transport, leases in zip(self.transports, self.foreign, strict=True):
             lease = leases[pick % len(leases)]
@@ -206,37 +250,41 @@ class TransportModel(RuleBasedStateMachine):
             else:
                 assert getattr(transport, verb)(lease) is False
 
+    (settle_with_a_foreign_lease,) = often(1, _settle_with_a_foreign_lease, FOREIGN)
+
     # -- Control -------------------------------------------------------------------------------------------------------
 
-    @rule(group=SOME_GROUP)
-    def suspend(self, group: str | None) -> None:
-        expected = self.oracle.suspend(group)
-        self.both(lambda t, s: t.suspend(group), expected)
+    def _control(self, group: str | None, maximum: int | None, what: str) -> None:
+        """What is rarely done, in one rule, so that it does not outweigh the rest."""
+        if what == "suspend":
+            expected = self.oracle.suspend(group)
+            self.both(lambda t, s: t.suspend(group), expected)
+        elif what == "resume":
+            self._resume()
+        elif what == "purge":
+            expected = self.oracle.purge(group or "a")
+            self.both(lambda t, s: t.purge(group or "a"), expected)
+        elif what == "configure":
+            self.oracle.max_deliveries = maximum
+            for subject in self.subjects:
+                subject.store.configure_transport("t", max_deliveries=maximum)
+        else:
+            expected = self.oracle.sweep()
+            self.both(lambda t, s: t.sweep(), expected)
 
-    @rule(group=SOME_GROUP)
-    def resume(self, group: str | None) -> None:
+    (control,) = often(1, _control, CONTROL)
+
+    def _resume(self) -> None:
+        """Lift one suspension, or none where there is none."""
+        group = None if self.oracle.suspended_at is not None else next(iter(self.oracle.suspended_groups), "a")
         expected = self.oracle.resume(group)
         self.both(lambda t, s: t.resume(group), expected)
 
-    @rule(group=GROUPS)
-    def purge(self, group: str) -> None:
-        expected = self.oracle.purge(group)
-        self.both(lambda t, s: t.purge(group), expected)
+    (resume,) = often(1, _resume, {})
 
-    @rule(maximum=st.sampled_from([None, 1, 2]))
-    def configure(self, maximum: int | None) -> None:
-        self.oracle.max_deliveries = maximum
-        for subject in self.subjects:
-            subject.store.configure_transport("t", max_deliveries=maximum)
-
-    @rule()
-    def sweep(self) -> None:
-        expected = self.oracle.sweep()
-        self.both(lambda t, s: t.sweep(), expected)
-
-    @precondition(lambda self: self.oracle.letters)
-    @rule(picks=st.none() | st.lists(PICKS, max_size=3), position=st.sampled_from(["tail", "original"]))
-    def redrive(self, picks: list[int] | None, position: str) -> None:
+    def _redrive(self, picks: tuple[int, ...] | None, position: str) -> None:
+        if not self.oracle.letters:
+            return
         places = None if picks is None else {pick % len(self.oracle.letters) for pick in picks}
         chosen = None if places is None else [self.oracle.letters[place].number for place in places]
         asked = [
@@ -250,9 +298,11 @@ class TransportModel(RuleBasedStateMachine):
             for ours, theirs in zip(seqs, given, strict=True):
                 subject.bind(ours, theirs)
 
-    @precondition(lambda self: self.oracle.letters)
-    @rule(pick=PICKS, older_than=st.none() | st.sampled_from([0, 5 * SECOND]))
-    def purge_dead(self, pick: int, older_than: int | None) -> None:
+    (redrive,) = often(1, _redrive, REDRIVE)
+
+    def _purge_dead(self, pick: int, older_than: int | None) -> None:
+        if not self.oracle.letters:
+            return
         place = pick % len(self.oracle.letters)
         number = self.oracle.letters[place].number
         asked = [transport.dead_letters()[place].letter_id for transport in self.transports]
@@ -265,18 +315,22 @@ class TransportModel(RuleBasedStateMachine):
             )
             assert gone == expected
 
+    (purge_dead,) = often(1, _purge_dead, PURGE_DEAD)
+
     # -- Time ----------------------------------------------------------------------------------------------------------
 
-    @rule(pick=PICKS, offset=st.sampled_from([-1, 0, 1]))
-    def go_to_a_deadline(self, pick: int, offset: int) -> None:
+    def _go_to_a_deadline(self, pick: int, offset: int) -> None:
         """Jump to one microsecond before, to, or one after an instant that means something."""
         coming = sorted({instant + offset for instant in self.instants if instant + offset > self.oracle.now})
         if coming:
             self.at(coming[pick % len(coming)] if pick > 5 else coming[0])
 
-    @rule(step=st.sampled_from([1, SECOND, 7 * SECOND]))
-    def let_time_pass(self, step: int) -> None:
+    go_to_a_deadline, go_on = often(2, _go_to_a_deadline, TO_A_DEADLINE)
+
+    def _let_time_pass(self, step: int) -> None:
         self.at(self.oracle.now + step)
+
+    (let_time_pass,) = often(1, _let_time_pass, TIME)
 
     def at(self, instant: int) -> None:
         self.oracle.now = instant
@@ -441,4 +495,9 @@ class TransportModel(RuleBasedStateMachine):
 
 
 TestTransportModel = TransportModel.TestCase
-TestTransportModel.settings = effort(120)
+TestTransportModel.settings = effort(40, 40)
+
+
+@pytest.mark.parametrize("seed", walks(40))
+def test_a_long_walk(seed: int) -> None:
+    walk(TransportModel, BEGIN, MOVES, seed, 150)
