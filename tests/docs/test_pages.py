@@ -15,6 +15,7 @@ from run_page import Wrong, run
 
 from rota.cli import exits
 from rota.cli.parser import build_parser
+from rota.testing import tck
 
 HERE = Path(__file__).parent
 # What console examples may call: the command, Python, and the shell's own tools.
@@ -126,12 +127,19 @@ def test_every_command_and_option_is_in_the_reference() -> None:
         assert f"| {code} |" in reference
 
 
+CLAUSES = [f"C{n}" for n in range(1, 10)] + [f"T{n}" for n in range(1, 12)] + [f"Q{n}" for n in range(1, 16)]
+CLAUSES += [f"D{n}" for n in range(1, 5)] + [f"P{n}" for n in range(1, 5)] + ["X6", "X7", "X8", "E"]
+
+
 def test_every_clause_is_on_the_page() -> None:
     page = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
-    expected = [f"C{n}" for n in range(1, 10)] + [f"T{n}" for n in range(1, 12)] + [f"Q{n}" for n in range(1, 16)]
-    expected += [f"D{n}" for n in range(1, 5)] + [f"P{n}" for n in range(1, 5)] + ["X6", "X7", "X8", "E"]
     found = re.findall(r"^- \*\*([CTQDPXE]\d*)\b", page, re.MULTILINE)
-    assert list(dict.fromkeys(found)) == expected
+    assert list(dict.fromkeys(found)) == CLAUSES
+
+
+def test_every_clause_has_a_test_in_the_conformance_suite() -> None:
+    named = {re.sub(r"^test_([A-Z]\d*)_.*", r"\1", name) for name in dir(tck.Conformance) if name.startswith("test_")}
+    assert named == set(CLAUSES)
 
 
 def test_readme_has_the_two_commands() -> None:
