@@ -32,6 +32,13 @@ class Blocks:
         return block
 
 
+def repeated(block: Block, times: int) -> Block:
+    """An INSERT with its one row of values several times; ``+ 0`` in it counts up."""
+    head, row = block.text.rsplit("VALUES ", 1)
+    rows = (row.replace("+ 0", f"+ {number}") for number in range(times))
+    return Block(f"{block.name}_{times}", f"{head}VALUES {', '.join(rows)}", block.rows)
+
+
 def _parse(text: str, file: str) -> dict[str, Block]:
     heads = list(_HEAD.finditer(text))
     parts: dict[str, str] = {}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from rota import rules
 from rota.records import JobClaim, NewJob
 from rota.rules import CLEANING_LIMIT
 from rota.sql import keys
-from rota.sql.blocks import Blocks
+from rota.sql.blocks import Blocks, repeated
 from rota.sql.drive import Op
 from rota.sql.keys import STORE
 from rota.sql.rows import headers_of, headers_text
@@ -17,6 +18,12 @@ from rota.sql.rows import headers_of, headers_text
 SQL = Blocks("rota.sql", "statements/queue.sql")
 
 HELD, OPEN, HIDDEN = 0, 1, 2
+
+# Rows in one INSERT of plain jobs: 1, 5, 20, 50 cost 4.7, 3.0, 2.1, 2.0 µs per row.
+_ROWS = 20
+_INSERT_PLAIN_JOBS = repeated(SQL.insert_plain_job, _ROWS)
+# A named tuple's own constructor costs twice as much.
+_new_row = tuple.__new__
 
 # -- Enqueue (Q1, Q2, Q15) -------------------------------------------------------------------------------------------
 
@@ -43,8 +50,34 @@ def enqueue_many(now: int, queue: str, jobs: Sequence[NewJob], known: bool) -> O
         return (yield from _enqueue_keyed(now, queue, jobs))
     last = yield from keys.advance("job", len(jobs))
     first = last - len(jobs) + 1
-    yield SQL.insert_job, _new_rows(now, queue, first, jobs)
+    if _are_plain(jobs):
+        yield from _insert_plain(now, queue, first, jobs)
+    else:
+        yield SQL.insert_job, _new_rows(now, queue, first, jobs)
     return list(range(first, last + 1))
+
+
+def _are_plain(jobs: Sequence[NewJob]) -> bool:
+    """Whether all have the same stamp, and neither headers nor an expiry."""
+    stamp = jobs[0].stamp
+    return all(job.headers is None is job.expires and (job.stamp is stamp or job.stamp == stamp) for job in jobs)
+
+
+def _insert_plain(now: int, queue: str, first: int, jobs: Sequence[NewJob]) -> Op[None]:
+    """Without a statement for each: twice as fast."""
+    stamp = jobs[0].stamp
+    # fmt: off
+    rows = [
+        (priority, now if delay is None is run_at else rules.ready_time(now, delay, run_at), name, payload)
+        for payload, _, name, delay, run_at, priority, _, _, _ in jobs
+    ]
+    # fmt: on
+    whole = len(rows) - len(rows) % _ROWS
+    batches: list[tuple[Any, ...]] = [
+        (first + at, queue, now, *stamp, *chain.from_iterable(rows[at : at + _ROWS])) for at in range(0, whole, _ROWS)
+    ]
+    yield _INSERT_PLAIN_JOBS, batches
+    yield SQL.insert_plain_job, [(first + at, queue, now, *stamp, *rows[at]) for at in range(whole, len(rows))]
 
 
 def _enqueue_keyed(now: int, queue: str, jobs: Sequence[NewJob]) -> Op[list[int]]:
@@ -125,11 +158,11 @@ def claim(now: int, queue: str, worker_id: str, n: int, visibility: int | None) 
         lasting = visibility or stamped
         deadline = now + lasting
         changes.append((token, worker_id, now, deadline, job_id))
-        claims.append(JobClaim(
+        claims.append(_new_row(JobClaim, (
             job_id, name, payload, None if headers is None else headers_of(headers), priority, attempts + 1,
             max_attempts, run_at, enqueued_at, expires_at, worker_id, token, now, deadline, releases, last_error,
             lasting, backoff_base,
-        ))
+        )))
     # fmt: on
     yield SQL.claim, changes[0] if len(changes) == 1 else changes
     return claims
