@@ -240,6 +240,23 @@ class DeadLetterClauses(Suite):
         assert queue.enqueue(2, key="k") == id
         assert transport.publish("g", 2, key="k") == seqs[0]
 
+    def test_D3_of_two_letters_with_one_key_the_older_holds_it(self, store: Any, clock: ManualClock) -> None:
+        """Redriven together, a key still stands for one living item."""
+        queue, transport = store.queue("q", key_ttl=10), store.transport("t", key_ttl=10)
+        ids = []
+        for number in range(2):
+            ids.append(queue.enqueue(number, key="k"))
+            transport.publish(f"g{number}", number, key="k")
+            assert queue.claim_one("w").fail()
+            assert transport.claim("w").fail()
+            clock.advance(10)
+        assert queue.redrive("all") == ids
+        seqs = transport.redrive("all")
+        assert [queue.get_job(id).key for id in ids] == ["k", None]
+        assert [transport.peek(group)[0].key for group in ("g0", "g1")] == ["k", None]
+        assert queue.enqueue(3, key="k") == ids[0]
+        assert transport.publish("g2", 3, key="k") == seqs[0]
+
     def test_D3_redrive_does_not_resume(self, store: Any) -> None:
         """A suspended group stays suspended."""
         transport = store.transport("t", poison="hold")
