@@ -18,9 +18,9 @@ from rota.sql.rows import dead_message, message
 SQL = Blocks("rota.sql", "statements/transport_inspect.sql")
 
 # How many groups one step of a listing by state reads.
-_PAGE = 1_000
+PAGE = 1_000
 # In the order of the statement.
-_COUNTED = ("groups", "messages", "ready", "leased", "parked", "suspended_groups", "dead")
+COUNTED = ("groups", "messages", "ready", "leased", "parked", "suspended_groups", "dead")
 
 
 def groups(now: int, transport: str, state: GroupState | None, limit: int, after: str | None) -> Op[list[GroupRow]]:
@@ -28,16 +28,17 @@ def groups(now: int, transport: str, state: GroupState | None, limit: int, after
     found: list[GroupRow] = []
     start = after or ""
     while len(found) < limit:
-        rows = yield SQL.groups, (transport, start, min(limit, _PAGE) if state is None else _PAGE)
+        rows = yield SQL.groups, (transport, start, min(limit, PAGE) if state is None else PAGE)
         if not rows:
             break
         start = rows[-1][0]
-        listed = (_group(now, row) for row in rows)
+        listed = (group_row(now, row) for row in rows)
         found += [group for group in listed if state is None or group.state == state]
     return found[:limit]
 
 
-def _group(now: int, row: tuple[Any, ...]) -> GroupRow:
+def group_row(now: int, row: tuple[Any, ...]) -> GroupRow:
+    """A row of a listing of groups: what counts of its lease or park at this instant."""
     group_id, priority, suspended, deadline, leased_seq, worker_id, last_claimed_at, messages, oldest_at = row
     shown = rules.group_state(bool(suspended), deadline, leased_seq is not None, now)
     holding = rules.group_state(False, deadline, leased_seq is not None, now)
@@ -52,7 +53,7 @@ def stats(now: int, transport: str) -> Op[TransportStatsRow]:
     ((suspended_at, _),) = yield SQL.group_and_suspension, (transport, "")
     ((oldest,),) = yield SQL.oldest_ready, (transport, COUNT_CAP + 1, now)
     due = yield from next_due(now, transport)
-    named = dict(zip(_COUNTED, counts, strict=True))
+    named = dict(zip(COUNTED, counts, strict=True))
     return TransportStatsRow(
         **{name: min(count, COUNT_CAP) for name, count in named.items()},
         capped=tuple(name for name, count in named.items() if count > COUNT_CAP),

@@ -55,13 +55,13 @@ UPDATE rota_queues SET suspended_at = NULL WHERE name = ? AND suspended_at IS NO
 
 -- name: count_jobs
 SELECT
-    (SELECT count(*) FROM (SELECT 1 FROM rota_jobs WHERE lane = 1 AND queue = ?1 AND state = 0 LIMIT ?2))
-        + (SELECT count(*) FROM (SELECT 1 FROM rota_jobs WHERE lane = 2 AND queue = ?1 AND state = 0 LIMIT ?2)),
-    (SELECT count(*) FROM (SELECT 1 FROM rota_jobs WHERE lane = 0 AND queue = ?1 LIMIT ?2))
-        + (SELECT count(*) FROM (SELECT 1 FROM rota_jobs WHERE lane = 1 AND state = 1 AND queue = ?1 LIMIT ?2))
-        + (SELECT count(*) FROM (SELECT 1 FROM rota_jobs WHERE lane = 2 AND queue = ?1 AND state = 1 LIMIT ?2)),
-    (SELECT count(*) FROM (SELECT 1 FROM rota_done_jobs WHERE queue = ?1 LIMIT ?2)),
-    (SELECT count(*) FROM (SELECT 1 FROM rota_dead_jobs WHERE queue = ?1 LIMIT ?2))
+    (SELECT count(*) FROM (SELECT 1 FROM rota_jobs WHERE lane = 1 AND queue = ?1 AND state = 0 LIMIT ?2) c)
+        + (SELECT count(*) FROM (SELECT 1 FROM rota_jobs WHERE lane = 2 AND queue = ?1 AND state = 0 LIMIT ?2) c),
+    (SELECT count(*) FROM (SELECT 1 FROM rota_jobs WHERE lane = 0 AND queue = ?1 LIMIT ?2) c)
+        + (SELECT count(*) FROM (SELECT 1 FROM rota_jobs WHERE lane = 1 AND state = 1 AND queue = ?1 LIMIT ?2) c)
+        + (SELECT count(*) FROM (SELECT 1 FROM rota_jobs WHERE lane = 2 AND queue = ?1 AND state = 1 LIMIT ?2) c),
+    (SELECT count(*) FROM (SELECT 1 FROM rota_done_jobs WHERE queue = ?1 LIMIT ?2) c),
+    (SELECT count(*) FROM (SELECT 1 FROM rota_dead_jobs WHERE queue = ?1 LIMIT ?2) c)
 
 -- One probe per distinct priority. The instants at which pending jobs became, and become, ready.
 -- name: ready_instants
@@ -76,7 +76,7 @@ SELECT
     (SELECT min(ready) FROM (SELECT (SELECT run_at FROM rota_jobs
         WHERE lane = 1 AND queue = ?1 AND priority = lanes.priority AND run_at <= ?2 AND state = 0
             AND (expires_at IS NULL OR expires_at > ?2)
-        ORDER BY run_at LIMIT 1) AS ready FROM lanes WHERE lanes.priority IS NOT NULL)),
+        ORDER BY run_at LIMIT 1) AS ready FROM lanes WHERE lanes.priority IS NOT NULL) r),
     (SELECT min(lapse) FROM (
         SELECT (SELECT claim_expires_at FROM rota_jobs WHERE lane = 0 AND queue = ?1 AND claim_expires_at < ?2
             AND (expires_at IS NULL OR expires_at > ?2)
@@ -84,7 +84,7 @@ SELECT
         UNION ALL
         SELECT (SELECT claim_expires_at FROM rota_jobs
             WHERE lane = 1 AND state = 1 AND queue = ?1 AND claim_expires_at < ?2
-            AND (expires_at IS NULL OR expires_at > ?2) ORDER BY claim_expires_at LIMIT 1)))
+            AND (expires_at IS NULL OR expires_at > ?2) ORDER BY claim_expires_at LIMIT 1)) l)
 
 -- name: next_due
 WITH RECURSIVE lanes (priority) AS (
@@ -104,7 +104,7 @@ SELECT min(due) FROM (
     UNION ALL
     SELECT (SELECT claim_expires_at + 1 FROM rota_jobs
         WHERE lane = 1 AND state = 1 AND queue = ?1 AND claim_expires_at >= ?2 ORDER BY claim_expires_at LIMIT 1)
-)
+) d
 
 -- Purging and letters ----------------------------------------------------------------------------------------------
 

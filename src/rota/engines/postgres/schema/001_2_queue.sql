@@ -1,0 +1,544 @@
+-- The hot verbs of queues, one call each. A function's inner statements see, each, what was committed before it began:
+-- whatever decides is read again in a new statement once the row is locked, and so is the clock (C7). p_now: an injected
+-- clock, null for the server's. Two predicates stand verbatim wherever they are needed (a test compares them):
+--   valid claim:  state = 1 AND worker_id = p_worker, the token besides; claim_expires_at >= v_now, once it is locked
+--   claimable:    (expires_at IS NULL OR expires_at > v_now)
+--                 AND (state = 0 AND run_at <= v_now OR state = 1 AND claim_expires_at < v_now)
+
+CREATE FUNCTION {schema}.clock_us() RETURNS bigint LANGUAGE sql VOLATILE AS
+$$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+
+-- Keys (Q15) -------------------------------------------------------------------------------------------------------
+
+-- The item that has taken the key, or null: then its row is locked by this transaction and has to be bound by it. Waits
+-- for whoever is just taking it.
+CREATE FUNCTION {schema}.take_key(p_now bigint, p_kind text, p_name text, p_key text) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_item bigint;
+    v_until bigint;
+    v_group text;
+    v_live boolean;
+BEGIN
+    LOOP
+        INSERT INTO {schema}.keys (kind, name, key, item, until) VALUES (p_kind, p_name, p_key, -1, 0)
+        ON CONFLICT (kind, name, key) DO NOTHING;
+        IF FOUND THEN
+            RETURN NULL;
+        END IF;
+        SELECT item, until, group_id INTO v_item, v_until, v_group FROM {schema}.keys
+        WHERE kind = p_kind AND name = p_name AND key = p_key FOR UPDATE;
+        IF FOUND THEN
+            IF v_until > coalesce(p_now, {schema}.clock_us()) THEN
+                RETURN v_item;
+            END IF;
+            IF p_kind = 'queue' THEN
+                SELECT EXISTS (SELECT 1 FROM {schema}.jobs WHERE id = v_item) INTO v_live;
+            ELSE
+                SELECT EXISTS (SELECT 1 FROM {schema}.messages
+                    WHERE transport = p_name AND group_id = v_group AND seq = v_item) INTO v_live;
+            END IF;
+            RETURN CASE WHEN v_live THEN v_item END;
+        END IF;
+        -- Swept away between the two statements.
+    END LOOP;
+END $$;
+
+CREATE FUNCTION {schema}.bind_key(
+    p_kind text, p_name text, p_key text, p_item bigint, p_until bigint, p_group text
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE {schema}.keys SET item = p_item, until = p_until, group_id = p_group
+    WHERE kind = p_kind AND name = p_name AND key = p_key;
+END $$;
+
+-- One round: looks at keys whose time is over, after a place in their order; where it stopped, null at the end.
+CREATE FUNCTION {schema}.sweep_keys(
+    p_now bigint, p_kind text, p_name text, p_until bigint, p_key text, p_limit bigint,
+    OUT o_until bigint, OUT o_key text
+) LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := coalesce(p_now, {schema}.clock_us());
+    v_keys text[];
+BEGIN
+    SELECT array_agg(found.key), max(found.until) INTO v_keys, o_until
+    FROM (SELECT key, until FROM {schema}.keys
+        WHERE kind = p_kind AND name = p_name AND (until, key) > (p_until, p_key) AND until <= v_now
+        ORDER BY until, key LIMIT p_limit FOR UPDATE SKIP LOCKED) found;
+    -- Under the locks: a key taken again meanwhile stays.
+    DELETE FROM {schema}.keys k WHERE k.kind = p_kind AND k.name = p_name AND k.key = ANY (v_keys) AND k.until <= v_now
+        AND NOT CASE WHEN p_kind = 'queue' THEN EXISTS (SELECT 1 FROM {schema}.jobs j WHERE j.id = k.item)
+            ELSE EXISTS (SELECT 1 FROM {schema}.messages m
+                WHERE m.transport = p_name AND m.group_id = k.group_id AND m.seq = k.item) END;
+    IF coalesce(cardinality(v_keys), 0) < p_limit THEN
+        o_until := NULL;
+    ELSE
+        o_key := v_keys[p_limit];
+    END IF;
+END $$;
+
+-- Enqueue (Q1, Q2, Q15) --------------------------------------------------------------------------------------------
+
+CREATE FUNCTION {schema}.enqueue(
+    p_now bigint, p_queue text, p_note boolean, p_payload text, p_priority bigint, p_delay bigint, p_run_at bigint,
+    p_expires bigint, p_name text, p_key text, p_headers text, p_visibility bigint, p_max_attempts bigint,
+    p_backoff_base bigint, p_retention bigint, p_keep_done bigint, p_key_ttl bigint
+) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_id bigint;
+BEGIN
+    IF p_note THEN
+        INSERT INTO {schema}.queues (name) VALUES (p_queue) ON CONFLICT (name) DO NOTHING;
+    END IF;
+    IF p_key IS NOT NULL THEN
+        v_id := {schema}.take_key(p_now, 'queue', p_queue, p_key);
+        IF v_id IS NOT NULL THEN
+            RETURN v_id;
+        END IF;
+    END IF;
+    v_now := coalesce(p_now, {schema}.clock_us());
+    INSERT INTO {schema}.jobs (id, run_at, enqueued_at, expires_at, visibility, max_attempts, backoff_base,
+        dead_letter_retention, keep_done, key_ttl, priority, queue, name, key, headers, payload)
+    VALUES (nextval('{schema}.job_ids'),
+        CASE WHEN p_delay IS NOT NULL THEN v_now + p_delay ELSE coalesce(p_run_at, v_now) END,
+        v_now, v_now + p_expires, p_visibility, p_max_attempts, p_backoff_base,
+        p_retention, p_keep_done, p_key_ttl, p_priority, p_queue, p_name, p_key, p_headers, p_payload)
+    RETURNING id INTO v_id;
+    IF p_key IS NOT NULL THEN
+        PERFORM {schema}.bind_key('queue', p_queue, p_key, v_id, v_now + p_key_ttl, NULL);
+    END IF;
+    RETURN v_id;
+END $$;
+
+-- p_stamps: the stamps in use, six numbers each; p_stamp_of: which one a job has, from 0; null: all have the first. Other
+-- arrays may be null where no job has the thing.
+CREATE FUNCTION {schema}.enqueue_many(
+    p_now bigint, p_queue text, p_note boolean, p_stamps bigint[], p_payloads text[], p_priorities bigint[],
+    p_delays bigint[], p_run_ats bigint[], p_expires bigint[], p_names text[], p_keys text[], p_headers text[],
+    p_stamp_of bigint[]
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_ids bigint[];
+    v_taken bigint[];
+    v_key record;
+    v_item bigint;
+BEGIN
+    IF p_note THEN
+        INSERT INTO {schema}.queues (name) VALUES (p_queue) ON CONFLICT (name) DO NOTHING;
+    END IF;
+    IF p_keys IS NOT NULL THEN
+        -- In one order everywhere, so that two calls with the same keys do not wait for each other.
+        v_taken := array_fill(NULL::bigint, ARRAY[cardinality(p_keys)]);
+        FOR v_key IN SELECT u.key, array_agg(u.at ORDER BY u.at) AS places FROM unnest(p_keys) WITH ORDINALITY u (key, at)
+            WHERE u.key IS NOT NULL GROUP BY u.key ORDER BY u.key COLLATE "C"
+        LOOP
+            v_item := {schema}.take_key(p_now, 'queue', p_queue, v_key.key);
+            FOR i IN 1 .. cardinality(v_key.places) LOOP
+                -- A second job with this key gets the first one's id: minus the place of the first.
+                IF v_item IS NOT NULL OR i > 1 THEN
+                    v_taken[v_key.places[i]] := coalesce(v_item, -v_key.places[1]);
+                END IF;
+            END LOOP;
+        END LOOP;
+    END IF;
+    v_now := coalesce(p_now, {schema}.clock_us());
+    IF v_taken IS NULL THEN
+        v_ids := ARRAY(SELECT nextval('{schema}.job_ids') FROM generate_series(1, cardinality(p_payloads)));
+    ELSE
+        v_ids := ARRAY(SELECT CASE WHEN t.item IS NULL THEN nextval('{schema}.job_ids') END
+            FROM unnest(v_taken) WITH ORDINALITY t (item, at) ORDER BY t.at);
+    END IF;
+    INSERT INTO {schema}.jobs (id, run_at, enqueued_at, expires_at, visibility, max_attempts, backoff_base,
+        dead_letter_retention, keep_done, key_ttl, priority, queue, name, key, headers, payload)
+    SELECT u.id, CASE WHEN u.delay IS NOT NULL THEN v_now + u.delay ELSE coalesce(u.run_at, v_now) END,
+        v_now, v_now + u.expires,
+        p_stamps[coalesce(u.stamp, 0) * 6 + 1], p_stamps[coalesce(u.stamp, 0) * 6 + 2],
+        p_stamps[coalesce(u.stamp, 0) * 6 + 3], p_stamps[coalesce(u.stamp, 0) * 6 + 4],
+        p_stamps[coalesce(u.stamp, 0) * 6 + 5], p_stamps[coalesce(u.stamp, 0) * 6 + 6],
+        coalesce(u.priority, 0), p_queue, u.name, u.key, u.headers, u.payload
+    FROM unnest(v_ids, p_payloads, p_priorities, p_delays, p_run_ats, p_expires, p_names, p_keys, p_headers, p_stamp_of)
+        AS u (id, payload, priority, delay, run_at, expires, name, key, headers, stamp)
+    WHERE u.id IS NOT NULL;
+    IF v_taken IS NOT NULL THEN
+        PERFORM {schema}.bind_key('queue', p_queue, j.key, j.id, v_now + j.key_ttl, NULL)
+        FROM {schema}.jobs j WHERE j.id = ANY (v_ids) AND j.key IS NOT NULL;
+        v_ids := ARRAY(SELECT CASE WHEN t.item IS NULL THEN v_ids[t.at] WHEN t.item < 0 THEN v_ids[-t.item] ELSE t.item END
+            FROM unnest(v_taken) WITH ORDINALITY t (item, at) ORDER BY t.at);
+    END IF;
+    RETURN v_ids;
+END $$;
+
+-- Dead letters (D1) ------------------------------------------------------------------------------------------------
+
+-- Move jobs, locked by the caller, to the dead, in this order.
+CREATE FUNCTION {schema}.bury_jobs(p_now bigint, p_ids bigint[], p_reason text, p_error text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_letters bigint[];
+BEGIN
+    IF coalesce(cardinality(p_ids), 0) = 0 THEN
+        RETURN;
+    END IF;
+    v_letters := ARRAY(SELECT nextval('{schema}.letters') FROM generate_series(1, cardinality(p_ids)));
+    INSERT INTO {schema}.dead_jobs (letter_id, id, died_at, retained_until, run_at, enqueued_at, expires_at,
+        claim_expires_at, claimed_at, attempts, releases, visibility, max_attempts, backoff_base,
+        dead_letter_retention, keep_done, key_ttl, priority, queue, reason, worker_id, name, key, last_error,
+        previous_error, headers, payload)
+    SELECT u.letter, j.id, p_now, p_now + dead_letter_retention, run_at, enqueued_at, expires_at,
+        claim_expires_at, claimed_at, attempts, releases, visibility, max_attempts, backoff_base,
+        dead_letter_retention, keep_done, key_ttl, priority, queue, p_reason, worker_id, name, key,
+        coalesce(p_error, p_reason), last_error, headers, payload
+    FROM unnest(p_ids, v_letters) AS u (id, letter) JOIN {schema}.jobs j ON j.id = u.id;
+    DELETE FROM {schema}.jobs WHERE id = ANY (p_ids);
+END $$;
+
+-- Claim (Q3-Q5) ----------------------------------------------------------------------------------------------------
+
+-- One round, never waiting: lapsed claims into the claim lane (exhausted ones to the dead), expired jobs out of it.
+-- Whether there may be more; null: others are just at it.
+CREATE FUNCTION {schema}.clean_jobs(p_now bigint, p_queue text, p_lapsed_from bigint, p_expired_from bigint, p_limit bigint)
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_lapsed bigint[];
+    v_expired bigint[];
+    v_dead bigint[];
+BEGIN
+    v_lapsed := ARRAY(SELECT id FROM {schema}.jobs
+        WHERE lane = 0 AND queue = p_queue AND claim_expires_at < p_now AND claim_expires_at >= p_lapsed_from
+        ORDER BY claim_expires_at, token LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    v_expired := ARRAY(SELECT id FROM {schema}.jobs
+        WHERE lane = 1 AND queue = p_queue AND expires_at <= p_now AND expires_at >= p_expired_from
+        ORDER BY expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    v_dead := ARRAY(SELECT j.id FROM unnest(v_lapsed) u (id) JOIN {schema}.jobs j ON j.id = u.id
+        WHERE (j.expires_at IS NULL OR j.expires_at > p_now) AND j.attempts >= j.max_attempts
+        ORDER BY j.claim_expires_at, j.token);
+    UPDATE {schema}.jobs SET lane = CASE WHEN expires_at <= p_now THEN 2 ELSE 1 END
+    WHERE id = ANY (v_lapsed || v_expired) AND id <> ALL (v_dead);
+    PERFORM {schema}.bury_jobs(p_now, v_dead, 'max attempts exceeded', NULL);
+    IF cardinality(v_lapsed) + cardinality(v_expired) = 0 THEN
+        RETURN NULL;
+    END IF;
+    RETURN cardinality(v_lapsed) = p_limit OR cardinality(v_expired) = p_limit;
+END $$;
+
+-- Up to p_n claims; sort them by token. A row without an id, alone: call again, cleaning is not over (o_backoff_base null:
+-- others are just at it).
+-- p_lanes, p_run_ats, p_ids: priorities from the highest down and, for each, from where to look; p_lapsed_from and
+-- p_expired_from likewise for the deadlines. Dead rows before those places need not be walked again. Null: look at all.
+CREATE FUNCTION {schema}.claim_jobs(
+    p_now bigint, p_queue text, p_worker text, p_n bigint, p_visibility bigint, p_lanes bigint[], p_run_ats bigint[],
+    p_ids bigint[], p_lapsed_from bigint, p_expired_from bigint
+) RETURNS TABLE (
+    o_id bigint, o_name text, o_payload text, o_headers text, o_priority bigint, o_attempts bigint,
+    o_max_attempts bigint, o_run_at bigint, o_enqueued_at bigint, o_expires_at bigint, o_worker_id text, o_token bigint,
+    o_claimed_at bigint, o_claim_expires_at bigint, o_releases bigint, o_last_error text, o_visibility bigint,
+    o_backoff_base bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := coalesce(p_now, {schema}.clock_us());
+    v_suspended_at bigint;
+    v_lapsed boolean;
+    v_expired boolean;
+    v_more boolean := false;
+    v_priority integer;
+    v_below bigint := 2147483648;
+    v_known integer := 1;
+    v_run_at bigint;
+    v_id bigint;
+    v_found bigint[];
+    v_ids bigint[] := '{}';
+    v_count integer := 0;
+BEGIN
+    SELECT (SELECT suspended_at FROM {schema}.queues WHERE name = p_queue),
+        EXISTS (SELECT 1 FROM {schema}.jobs WHERE lane = 0 AND queue = p_queue
+            AND claim_expires_at < v_now AND claim_expires_at >= p_lapsed_from),
+        EXISTS (SELECT 1 FROM {schema}.jobs WHERE lane = 1 AND queue = p_queue
+            AND expires_at <= v_now AND expires_at >= p_expired_from)
+    INTO v_suspended_at, v_lapsed, v_expired;
+    IF v_suspended_at IS NOT NULL THEN
+        RETURN;
+    END IF;
+    IF v_lapsed OR v_expired THEN
+        v_more := {schema}.clean_jobs(v_now, p_queue, p_lapsed_from, p_expired_from, 1000);
+        -- What was set free stands in its old place.
+        p_lanes := NULL;
+    END IF;
+    LOOP
+        -- A priority nobody told of, between the last one and the next known one; else that one.
+        SELECT priority INTO v_priority FROM {schema}.jobs
+        WHERE lane = 1 AND queue = p_queue AND priority < v_below
+            AND priority > coalesce(p_lanes[v_known], -2147483649)
+        ORDER BY priority DESC, run_at, id LIMIT 1;
+        IF FOUND THEN
+            v_run_at := -9223372036854775808;
+            v_id := v_run_at;
+        ELSE
+            v_priority := p_lanes[v_known];
+            EXIT WHEN v_priority IS NULL;
+            v_run_at := p_run_ats[v_known];
+            v_id := p_ids[v_known];
+            v_known := v_known + 1;
+        END IF;
+        v_found := ARRAY(SELECT id FROM {schema}.jobs
+            WHERE lane = 1 AND queue = p_queue AND priority = v_priority AND (run_at, id) >= (v_run_at, v_id)
+                AND run_at <= v_now
+                AND (expires_at IS NULL OR expires_at > v_now)
+                AND (state = 0 AND run_at <= v_now OR state = 1 AND claim_expires_at < v_now)
+            ORDER BY run_at, id LIMIT p_n - v_count FOR UPDATE SKIP LOCKED);
+        v_ids := v_ids || v_found;
+        v_count := cardinality(v_ids);
+        EXIT WHEN v_count >= p_n;
+        v_below := v_priority;
+    END LOOP;
+    IF v_more AND v_count < p_n OR v_more IS NULL AND v_count = 0 THEN
+        RETURN QUERY SELECT NULL::bigint, NULL, NULL, NULL, 0::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint, NULL,
+            0::bigint, 0::bigint, 0::bigint, 0::bigint, NULL, 0::bigint, v_more::int::bigint;
+        RETURN;
+    END IF;
+    IF v_count = 0 THEN
+        RETURN;
+    END IF;
+    -- A new statement: the locks are held.
+    RETURN QUERY UPDATE {schema}.jobs j SET lane = 0, state = 1, attempts = j.attempts + 1, token = u.token,
+        worker_id = p_worker, claimed_at = v_now, claim_expires_at = v_now + coalesce(p_visibility, j.visibility)
+    FROM unnest(v_ids, ARRAY(SELECT nextval('{schema}.tokens') FROM generate_series(1, v_count))) AS u (id, token)
+    WHERE j.id = u.id
+    RETURNING j.id, j.name, j.payload, j.headers, j.priority::bigint, j.attempts, j.max_attempts, j.run_at, j.enqueued_at,
+        j.expires_at, j.worker_id, j.token, j.claimed_at, j.claim_expires_at, j.releases, j.last_error,
+        coalesce(p_visibility, j.visibility), j.backoff_base;
+END $$;
+
+-- Settling (Q6, Q7, Q9) --------------------------------------------------------------------------------------------
+
+CREATE FUNCTION {schema}.keep_jobs(p_now bigint, p_ids bigint[], p_result text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO {schema}.done_jobs (id, done_at, kept_until, run_at, enqueued_at, expires_at, claim_expires_at,
+        claimed_at, attempts, releases, visibility, max_attempts, backoff_base, dead_letter_retention, keep_done,
+        key_ttl, priority, queue, worker_id, name, key, last_error, previous_error, headers, payload, result)
+    SELECT id, p_now, p_now + keep_done, run_at, enqueued_at, expires_at, claim_expires_at,
+        claimed_at, attempts, releases, visibility, max_attempts, backoff_base, dead_letter_retention, keep_done,
+        key_ttl, priority, queue, worker_id, name, key, last_error, previous_error, headers, payload, p_result
+    FROM {schema}.jobs WHERE id = ANY (p_ids) AND keep_done > 0;
+END $$;
+
+CREATE FUNCTION {schema}.ack_job(
+    p_now bigint, p_queue text, p_id bigint, p_token bigint, p_worker text, p_result text
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_deadline bigint;
+    v_keep bigint;
+BEGIN
+    SELECT claim_expires_at, keep_done INTO v_deadline, v_keep FROM {schema}.jobs
+    WHERE id = p_id AND queue = p_queue AND token = p_token AND state = 1 AND worker_id = p_worker FOR UPDATE;
+    v_now := coalesce(p_now, {schema}.clock_us());
+    IF NOT FOUND OR v_deadline < v_now THEN
+        RETURN false;
+    END IF;
+    IF v_keep > 0 THEN
+        PERFORM {schema}.keep_jobs(v_now, ARRAY[p_id], p_result);
+    END IF;
+    DELETE FROM {schema}.jobs WHERE id = p_id;
+    RETURN true;
+END $$;
+
+-- A token that is null asks for a bare id.
+CREATE FUNCTION {schema}.ack_jobs(p_now bigint, p_queue text, p_worker text, p_ids bigint[], p_tokens bigint[])
+RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_ids bigint[];
+    v_deadline bigint;
+    v_keep bigint;
+BEGIN
+    -- In one order everywhere.
+    SELECT array_agg(held.id), min(held.claim_expires_at), max(held.keep_done) INTO v_ids, v_deadline, v_keep
+    FROM (SELECT j.id, j.claim_expires_at, j.keep_done FROM unnest(p_ids, p_tokens) AS u (id, token)
+        JOIN {schema}.jobs j ON j.id = u.id
+        WHERE j.queue = p_queue AND (j.token = u.token OR u.token IS NULL) AND j.state = 1 AND j.worker_id = p_worker
+        ORDER BY j.id FOR UPDATE OF j) held;
+    v_now := coalesce(p_now, {schema}.clock_us());
+    IF v_deadline < v_now THEN
+        v_ids := ARRAY(SELECT id FROM {schema}.jobs WHERE id = ANY (v_ids) AND claim_expires_at >= v_now);
+    END IF;
+    IF v_keep > 0 THEN
+        PERFORM {schema}.keep_jobs(v_now, v_ids, NULL);
+    END IF;
+    DELETE FROM {schema}.jobs WHERE id = ANY (v_ids);
+    GET DIAGNOSTICS v_keep = ROW_COUNT;
+    RETURN v_keep;
+END $$;
+
+CREATE FUNCTION {schema}.retry_job(
+    p_now bigint, p_queue text, p_id bigint, p_token bigint, p_worker text, p_error text, p_delay bigint
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_deadline bigint;
+    v_exhausted boolean;
+BEGIN
+    SELECT claim_expires_at, attempts >= max_attempts INTO v_deadline, v_exhausted FROM {schema}.jobs
+    WHERE id = p_id AND queue = p_queue AND token = p_token AND state = 1 AND worker_id = p_worker FOR UPDATE;
+    v_now := coalesce(p_now, {schema}.clock_us());
+    IF NOT FOUND OR v_deadline < v_now THEN
+        RETURN false;
+    END IF;
+    IF v_exhausted THEN
+        PERFORM {schema}.bury_jobs(v_now, ARRAY[p_id], 'max attempts exceeded', p_error);
+    ELSE
+        UPDATE {schema}.jobs SET lane = 1, state = 0, run_at = v_now + p_delay, worker_id = NULL, token = NULL,
+            claimed_at = NULL, claim_expires_at = NULL,
+            previous_error = CASE WHEN p_error IS NULL THEN previous_error ELSE last_error END,
+            last_error = coalesce(p_error, last_error)
+        WHERE id = p_id;
+    END IF;
+    RETURN true;
+END $$;
+
+CREATE FUNCTION {schema}.fail_job(
+    p_now bigint, p_queue text, p_id bigint, p_token bigint, p_worker text, p_error text
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_deadline bigint;
+BEGIN
+    SELECT claim_expires_at INTO v_deadline FROM {schema}.jobs
+    WHERE id = p_id AND queue = p_queue AND token = p_token AND state = 1 AND worker_id = p_worker FOR UPDATE;
+    v_now := coalesce(p_now, {schema}.clock_us());
+    IF NOT FOUND OR v_deadline < v_now THEN
+        RETURN false;
+    END IF;
+    PERFORM {schema}.bury_jobs(v_now, ARRAY[p_id], 'failed', p_error);
+    RETURN true;
+END $$;
+
+CREATE FUNCTION {schema}.release_job(
+    p_now bigint, p_queue text, p_id bigint, p_token bigint, p_worker text, p_delay bigint
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_deadline bigint;
+BEGIN
+    SELECT claim_expires_at INTO v_deadline FROM {schema}.jobs
+    WHERE id = p_id AND queue = p_queue AND token = p_token AND state = 1 AND worker_id = p_worker FOR UPDATE;
+    v_now := coalesce(p_now, {schema}.clock_us());
+    IF NOT FOUND OR v_deadline < v_now THEN
+        RETURN false;
+    END IF;
+    UPDATE {schema}.jobs SET lane = 1, state = 0, run_at = coalesce(v_now + p_delay, run_at), attempts = attempts - 1,
+        releases = releases + 1, worker_id = NULL, token = NULL, claimed_at = NULL, claim_expires_at = NULL
+    WHERE id = p_id;
+    RETURN true;
+END $$;
+
+-- The new deadline of each claim, null where it is lost. A job that lapsed under a clock that went back is held again.
+CREATE FUNCTION {schema}.heartbeat_jobs(
+    p_now bigint, p_queue text, p_ids bigint[], p_tokens bigint[], p_workers text[], p_lastings bigint[]
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_deadlines bigint[];
+BEGIN
+    PERFORM 1 FROM {schema}.jobs WHERE id = ANY (p_ids) ORDER BY id FOR UPDATE;
+    v_now := coalesce(p_now, {schema}.clock_us());
+    v_deadlines := ARRAY(SELECT CASE WHEN j.id IS NOT NULL THEN v_now + u.lasting END
+        FROM unnest(p_ids, p_tokens, p_workers, p_lastings) WITH ORDINALITY AS u (id, token, worker, lasting, at)
+        LEFT JOIN {schema}.jobs j ON j.id = u.id AND j.queue = p_queue AND j.token = u.token AND j.state = 1
+            AND j.worker_id = u.worker AND j.claim_expires_at >= v_now
+        ORDER BY u.at);
+    UPDATE {schema}.jobs j SET lane = 0, claim_expires_at = u.deadline FROM unnest(p_ids, v_deadlines) AS u (id, deadline)
+    WHERE j.id = u.id AND u.deadline IS NOT NULL;
+    RETURN v_deadlines;
+END $$;
+
+CREATE FUNCTION {schema}.cancel_job(p_queue text, p_id bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM {schema}.jobs WHERE id = p_id AND queue = p_queue;
+    RETURN FOUND;
+END $$;
+
+-- Sweep (Q12) and redrive (D3) -------------------------------------------------------------------------------------
+
+-- One round: the jobs that expired first, held ones too. How many it looked at, how many it moved.
+CREATE FUNCTION {schema}.sweep_jobs(p_now bigint, p_queue text, p_limit bigint, OUT o_seen integer, OUT o_moved integer)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := coalesce(p_now, {schema}.clock_us());
+    v_ids bigint[];
+BEGIN
+    v_ids := ARRAY(SELECT found.id FROM (
+            (SELECT expires_at, id FROM {schema}.jobs WHERE queue = p_queue AND lane = 0 AND expires_at <= v_now
+                ORDER BY expires_at, id LIMIT p_limit)
+            UNION ALL
+            (SELECT expires_at, id FROM {schema}.jobs WHERE queue = p_queue AND lane = 1 AND expires_at <= v_now
+                ORDER BY expires_at, id LIMIT p_limit)
+            UNION ALL
+            (SELECT expires_at, id FROM {schema}.jobs WHERE queue = p_queue AND lane = 2 AND expires_at <= v_now
+                ORDER BY expires_at, id LIMIT p_limit)
+        ) found ORDER BY found.expires_at, found.id LIMIT p_limit);
+    o_seen := cardinality(v_ids);
+    PERFORM 1 FROM {schema}.jobs WHERE id = ANY (v_ids) ORDER BY id FOR UPDATE;
+    v_now := coalesce(p_now, {schema}.clock_us());
+    v_ids := ARRAY(SELECT id FROM {schema}.jobs WHERE id = ANY (v_ids) AND expires_at <= v_now ORDER BY expires_at, id);
+    o_moved := cardinality(v_ids);
+    PERFORM {schema}.bury_jobs(v_now, v_ids, 'expired', NULL);
+END $$;
+
+-- One round of forgetting letters and done records whose time is over; the larger of both counts.
+CREATE FUNCTION {schema}.forget_jobs(p_now bigint, p_queue text, p_limit bigint) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := coalesce(p_now, {schema}.clock_us());
+    v_letters integer;
+    v_done integer;
+BEGIN
+    DELETE FROM {schema}.dead_jobs WHERE letter_id = ANY (ARRAY(SELECT letter_id FROM {schema}.dead_jobs
+        WHERE queue = p_queue AND retained_until <= v_now ORDER BY retained_until LIMIT p_limit FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_letters = ROW_COUNT;
+    DELETE FROM {schema}.done_jobs WHERE id = ANY (ARRAY(SELECT id FROM {schema}.done_jobs
+        WHERE queue = p_queue AND kept_until <= v_now ORDER BY kept_until LIMIT p_limit FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_done = ROW_COUNT;
+    RETURN greatest(v_letters, v_done);
+END $$;
+
+-- The jobs' ids, ascending. p_letters null: all.
+CREATE FUNCTION {schema}.redrive_jobs(p_now bigint, p_queue text, p_letters bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_letters bigint[];
+    v_ids bigint[];
+    v_dropped bigint[] := '{}';
+    v_letter record;
+    v_bound text;
+    v_item bigint;
+BEGIN
+    IF p_letters IS NULL THEN
+        v_letters := ARRAY(SELECT letter_id FROM {schema}.dead_jobs WHERE queue = p_queue ORDER BY letter_id FOR UPDATE);
+    ELSE
+        v_letters := ARRAY(SELECT letter_id FROM {schema}.dead_jobs
+            WHERE queue = p_queue AND letter_id = ANY (p_letters) ORDER BY letter_id FOR UPDATE);
+    END IF;
+    FOR v_letter IN SELECT key, id, enqueued_at + key_ttl AS until FROM {schema}.dead_jobs
+        WHERE letter_id = ANY (v_letters) AND key IS NOT NULL ORDER BY key, id
+    LOOP
+        v_item := {schema}.take_key(p_now, 'queue', p_queue, v_letter.key);
+        IF v_letter.key = v_bound OR v_item <> v_letter.id THEN
+            v_dropped := v_dropped || v_letter.id;
+        ELSE
+            v_bound := v_letter.key;
+            PERFORM {schema}.bind_key('queue', p_queue, v_letter.key, v_letter.id, v_letter.until, NULL);
+        END IF;
+    END LOOP;
+    v_now := coalesce(p_now, {schema}.clock_us());
+    INSERT INTO {schema}.jobs (id, run_at, enqueued_at, releases, visibility, max_attempts, backoff_base,
+        dead_letter_retention, keep_done, key_ttl, priority, queue, name, key, last_error, previous_error, headers, payload)
+    SELECT id, v_now, enqueued_at, releases, visibility, max_attempts, backoff_base,
+        dead_letter_retention, keep_done, key_ttl, priority, queue, name, CASE WHEN id <> ALL (v_dropped) THEN key END,
+        last_error, previous_error, headers, payload
+    FROM {schema}.dead_jobs WHERE letter_id = ANY (v_letters);
+    v_ids := ARRAY(SELECT id FROM {schema}.dead_jobs WHERE letter_id = ANY (v_letters) ORDER BY id);
+    DELETE FROM {schema}.dead_jobs WHERE letter_id = ANY (v_letters);
+    RETURN v_ids;
+END $$;

@@ -1,0 +1,510 @@
+-- Publishing and claiming of transports, one call each; read the head of 001_2 first. One predicate stands verbatim wherever
+-- it is needed (a test compares them):
+--   in flight:  deadline >= v_now
+-- Every settlement is fenced by the group's token, which one claim in the whole store has had.
+--
+-- Who locks what. A publisher locks its group FOR KEY SHARE before it draws a seq; claims and settlements lock it
+-- FOR NO KEY UPDATE, which lets publishers pass. Whoever takes the last message away deletes the group FIRST and then
+-- looks for messages in a new statement, and puts the group back if there are any. Where a publisher in flight holds the
+-- group, it is marked drained instead and looked at again by the next publish or claim. So a group that is neither
+-- drained nor locked always has a message. These functions need READ COMMITTED: with one snapshot for all their
+-- statements they could not look again.
+
+CREATE FUNCTION {schema}.read_committed() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'this function of Rota needs READ COMMITTED' USING ERRCODE = 'RT001';
+    END IF;
+END $$;
+
+-- Groups (T5, T10) -------------------------------------------------------------------------------------------------
+
+-- Forget groups, locked by the caller, whose last message is gone.
+CREATE FUNCTION {schema}.drop_groups(p_transport text, p_groups text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_gone text[];
+    v_priorities integer[];
+    v_turns bigint[];
+    v_claimed bigint[];
+    v_suspended smallint[];
+BEGIN
+    WITH gone AS (
+        DELETE FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (ARRAY(
+            SELECT group_id FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (p_groups)
+            FOR UPDATE SKIP LOCKED))
+        RETURNING group_id, priority, turn, last_claimed_at, suspended)
+    SELECT array_agg(group_id), array_agg(priority), array_agg(turn), array_agg(last_claimed_at), array_agg(suspended)
+    INTO v_gone, v_priorities, v_turns, v_claimed, v_suspended FROM gone;
+    -- A new statement: published since, by somebody whose lock was gone when we took ours.
+    INSERT INTO {schema}.groups (transport, group_id, priority, turn, last_claimed_at, suspended)
+    SELECT p_transport, u.group_id, u.priority, u.turn, u.claimed, u.suspended
+    FROM unnest(v_gone, v_priorities, v_turns, v_claimed, v_suspended) AS u (group_id, priority, turn, claimed, suspended)
+    WHERE EXISTS (SELECT 1 FROM {schema}.messages m WHERE m.transport = p_transport AND m.group_id = u.group_id);
+    IF coalesce(cardinality(v_gone), 0) < cardinality(p_groups) THEN
+        UPDATE {schema}.groups SET drained = true WHERE transport = p_transport AND group_id = ANY (p_groups)
+            AND group_id <> ALL (coalesce(v_gone, '{}'));
+    END IF;
+END $$;
+
+-- A bounded number of drained groups: those that got a message are open again, the others go.
+CREATE FUNCTION {schema}.tidy_drained(p_transport text, p_limit bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_groups text[];
+    v_alive text[];
+BEGIN
+    v_groups := ARRAY(SELECT group_id FROM {schema}.groups WHERE drained AND transport = p_transport
+        LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    v_alive := ARRAY(SELECT u.group_id FROM unnest(v_groups) u (group_id)
+        WHERE EXISTS (SELECT 1 FROM {schema}.messages m WHERE m.transport = p_transport AND m.group_id = u.group_id));
+    UPDATE {schema}.groups SET drained = false WHERE transport = p_transport AND group_id = ANY (v_alive);
+    PERFORM {schema}.drop_groups(p_transport,
+        ARRAY(SELECT u.group_id FROM unnest(v_groups) u (group_id) WHERE u.group_id <> ALL (v_alive)));
+END $$;
+
+-- A publish to a drained group makes a new group of it (T5), unless a message got in meanwhile.
+CREATE FUNCTION {schema}.revive_group(p_transport text, p_group text, p_priority bigint, p_turn bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM {schema}.groups WHERE transport = p_transport AND group_id = p_group AND drained FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF EXISTS (SELECT 1 FROM {schema}.messages WHERE transport = p_transport AND group_id = p_group) THEN
+        UPDATE {schema}.groups SET drained = false WHERE transport = p_transport AND group_id = p_group;
+    ELSE
+        UPDATE {schema}.groups SET drained = false, priority = p_priority, turn = p_turn, last_claimed_at = NULL
+        WHERE transport = p_transport AND group_id = p_group;
+    END IF;
+END $$;
+
+-- T3: a group never claimed goes before all claimed ones, lowest head first; new_groups="last": behind all.
+CREATE FUNCTION {schema}.new_turn(p_transport text, p_seq bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    IF (SELECT last FROM {schema}.transports WHERE name = p_transport) THEN
+        RETURN nextval('{schema}.tokens');
+    END IF;
+    RETURN p_seq - 4611686018427387904;
+END $$;
+
+-- Lock these groups (sorted), make those that are not there, draw p_count seqs while they are locked (p_seqs: those are
+-- given). p_firsts: which seq is a group's first.
+CREATE FUNCTION {schema}.open_groups(
+    p_transport text, p_groups text[], p_priorities bigint[], p_firsts bigint[], p_count bigint, p_seqs bigint[]
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_seqs bigint[];
+    v_locked text[];
+    v_drained boolean;
+    v_missing integer;
+    v_made integer;
+BEGIN
+    LOOP
+        SELECT array_agg(held.group_id), bool_or(held.drained) INTO v_locked, v_drained
+        FROM (SELECT group_id, drained FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (p_groups)
+            ORDER BY group_id FOR KEY SHARE) held;
+        v_seqs := coalesce(p_seqs, ARRAY(SELECT nextval('{schema}.seqs') FROM generate_series(1, p_count)));
+        v_missing := cardinality(p_groups) - coalesce(cardinality(v_locked), 0);
+        EXIT WHEN v_missing = 0;
+        -- A suspension that is just being lifted is waited for, or waits for this group to be there.
+        PERFORM 1 FROM {schema}.suspensions WHERE transport = p_transport AND group_id = ANY (p_groups)
+        ORDER BY group_id FOR KEY SHARE;
+        INSERT INTO {schema}.groups (transport, group_id, priority, turn, suspended)
+        SELECT p_transport, made.group_id, made.priority, {schema}.new_turn(p_transport, v_seqs[made.first]),
+            EXISTS (SELECT 1 FROM {schema}.suspensions s
+                WHERE s.transport = p_transport AND s.group_id = made.group_id)::integer
+        FROM (SELECT u.group_id, u.priority, u.first FROM unnest(p_groups, p_priorities, p_firsts)
+                AS u (group_id, priority, first)
+            WHERE NOT EXISTS (SELECT 1 FROM unnest(v_locked) l (group_id) WHERE l.group_id = u.group_id)
+            ORDER BY u.first) made
+        ON CONFLICT (transport, group_id) DO NOTHING;
+        GET DIAGNOSTICS v_made = ROW_COUNT;
+        EXIT WHEN v_made = v_missing;
+        -- Somebody else made one meanwhile: lock it, and draw again.
+    END LOOP;
+    IF v_drained THEN
+        PERFORM {schema}.revive_group(p_transport, u.group_id, u.priority, {schema}.new_turn(p_transport, v_seqs[u.first]))
+        FROM unnest(p_groups, p_priorities, p_firsts) AS u (group_id, priority, first);
+    END IF;
+    RETURN v_seqs;
+END $$;
+
+-- Publish (T2, T5, T10) --------------------------------------------------------------------------------------------
+
+CREATE FUNCTION {schema}.publish(
+    p_now bigint, p_transport text, p_group text, p_event text, p_priority bigint, p_key text, p_headers text
+) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_seq bigint;
+    v_drained boolean;
+BEGIN
+    IF p_key IS NOT NULL THEN
+        v_seq := {schema}.take_key(p_now, 'transport', p_transport, p_key);
+        IF v_seq IS NOT NULL THEN
+            RETURN v_seq;
+        END IF;
+    END IF;
+    SELECT drained INTO v_drained FROM {schema}.groups WHERE transport = p_transport AND group_id = p_group FOR KEY SHARE;
+    IF v_drained IS FALSE THEN
+        v_seq := nextval('{schema}.seqs');
+    ELSE
+        v_seq := ({schema}.open_groups(p_transport, ARRAY[p_group], ARRAY[p_priority], ARRAY[1], 1, NULL))[1];
+    END IF;
+    v_now := coalesce(p_now, {schema}.clock_us());
+    INSERT INTO {schema}.messages (transport, group_id, seq, published_at, key, headers, event)
+    VALUES (p_transport, p_group, v_seq, v_now, p_key, p_headers, p_event);
+    IF p_key IS NOT NULL THEN
+        PERFORM {schema}.bind_key('transport', p_transport, p_key, v_seq,
+            v_now + (SELECT key_ttl FROM {schema}.transports WHERE name = p_transport), p_group);
+    END IF;
+    RETURN v_seq;
+END $$;
+
+-- Arrays of equal length; p_keys and p_headers may be null where no message has the thing.
+CREATE FUNCTION {schema}.publish_many(
+    p_now bigint, p_transport text, p_groups text[], p_events text[], p_priorities bigint[], p_keys text[],
+    p_headers text[]
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_seqs bigint[];
+    v_taken bigint[];
+    v_key record;
+    v_item bigint;
+    v_groups text[];
+    v_priorities integer[];
+    v_firsts integer[];
+BEGIN
+    IF p_keys IS NOT NULL THEN
+        -- As in enqueue_many.
+        v_taken := array_fill(NULL::bigint, ARRAY[cardinality(p_keys)]);
+        FOR v_key IN SELECT u.key, array_agg(u.at ORDER BY u.at) AS places FROM unnest(p_keys) WITH ORDINALITY u (key, at)
+            WHERE u.key IS NOT NULL GROUP BY u.key ORDER BY u.key COLLATE "C"
+        LOOP
+            v_item := {schema}.take_key(p_now, 'transport', p_transport, v_key.key);
+            FOR i IN 1 .. cardinality(v_key.places) LOOP
+                IF v_item IS NOT NULL OR i > 1 THEN
+                    v_taken[v_key.places[i]] := coalesce(v_item, -v_key.places[1]);
+                END IF;
+            END LOOP;
+        END LOOP;
+    END IF;
+    -- The first message of a group made here gives it its priority and its turn.
+    SELECT array_agg(heads.group_id), array_agg(p_priorities[heads.first]), array_agg(heads.first)
+    INTO v_groups, v_priorities, v_firsts
+    FROM (SELECT u.group_id COLLATE "C" AS group_id, min(u.at)::integer AS first
+        FROM unnest(p_groups, v_taken) WITH ORDINALITY AS u (group_id, taken, at)
+        WHERE u.taken IS NULL GROUP BY 1 ORDER BY 1) heads;
+    IF v_groups IS NOT NULL THEN
+        v_seqs := {schema}.open_groups(p_transport, v_groups, v_priorities, v_firsts, cardinality(p_groups), NULL);
+    END IF;
+    v_now := coalesce(p_now, {schema}.clock_us());
+    INSERT INTO {schema}.messages (transport, group_id, seq, published_at, key, headers, event)
+    SELECT p_transport, u.group_id, u.seq, v_now, u.key, u.headers, u.event
+    FROM unnest(p_groups, v_seqs, p_keys, p_headers, p_events, v_taken) AS u (group_id, seq, key, headers, event, taken)
+    WHERE u.taken IS NULL;
+    IF v_taken IS NOT NULL THEN
+        PERFORM {schema}.bind_key('transport', p_transport, u.key, u.seq, v_now + t.key_ttl, u.group_id)
+        FROM {schema}.transports t, unnest(p_groups, v_seqs, p_keys, v_taken) AS u (group_id, seq, key, taken)
+        WHERE t.name = p_transport AND u.taken IS NULL AND u.key IS NOT NULL;
+        v_seqs := ARRAY(SELECT CASE WHEN t.item IS NULL THEN v_seqs[t.at] WHEN t.item < 0 THEN v_seqs[-t.item] ELSE t.item END
+            FROM unnest(v_taken) WITH ORDINALITY t (item, at) ORDER BY t.at);
+    END IF;
+    RETURN v_seqs;
+END $$;
+
+-- Dead letters and suspensions (D1, T7, T9) ------------------------------------------------------------------------
+
+-- Move a message of a group locked by the caller to the dead.
+CREATE FUNCTION {schema}.bury_message(
+    p_now bigint, p_transport text, p_group text, p_seq bigint, p_reason text, p_error text
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO {schema}.dead_messages (letter_id, seq, died_at, published_at, deliveries, priority, transport, group_id,
+        reason, key, last_error, previous_error, headers, event)
+    SELECT nextval('{schema}.letters'), m.seq, p_now, m.published_at,
+        CASE WHEN g.counted_seq = m.seq THEN g.deliveries ELSE m.deliveries END, g.priority, m.transport, m.group_id,
+        p_reason, m.key, coalesce(p_error, p_reason), m.last_error, m.headers, m.event
+    FROM {schema}.messages m JOIN {schema}.groups g ON g.transport = m.transport AND g.group_id = m.group_id
+    WHERE m.transport = p_transport AND m.group_id = p_group AND m.seq = p_seq;
+    DELETE FROM {schema}.messages WHERE transport = p_transport AND group_id = p_group AND seq = p_seq;
+    UPDATE {schema}.groups SET counted_seq = NULL, deliveries = 0
+    WHERE transport = p_transport AND group_id = p_group AND counted_seq = p_seq;
+END $$;
+
+-- The group first, then its suspension, in this order everywhere. Whether that changed anything.
+CREATE FUNCTION {schema}.suspend_group(p_now bigint, p_transport text, p_group text) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_changed boolean;
+BEGIN
+    PERFORM 1 FROM {schema}.groups WHERE transport = p_transport AND group_id = p_group FOR NO KEY UPDATE;
+    INSERT INTO {schema}.suspensions (transport, group_id, since)
+    VALUES (p_transport, p_group, coalesce(p_now, {schema}.clock_us())) ON CONFLICT DO NOTHING;
+    v_changed := FOUND;
+    UPDATE {schema}.groups SET suspended = 1 WHERE transport = p_transport AND group_id = p_group AND suspended = 0;
+    RETURN v_changed;
+END $$;
+
+CREATE FUNCTION {schema}.resume_group(p_transport text, p_group text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_changed boolean;
+BEGIN
+    PERFORM 1 FROM {schema}.groups WHERE transport = p_transport AND group_id = p_group FOR NO KEY UPDATE;
+    DELETE FROM {schema}.suspensions WHERE transport = p_transport AND group_id = p_group;
+    v_changed := FOUND;
+    -- Made meanwhile by a publisher that saw the suspension, too.
+    UPDATE {schema}.groups SET suspended = 0 WHERE transport = p_transport AND group_id = p_group;
+    RETURN v_changed;
+END $$;
+
+-- T7, for groups locked by a claim: bury poisoned heads. Which groups are out of the claim, and how many were buried.
+CREATE FUNCTION {schema}.bury_poisoned(
+    p_now bigint, p_transport text, p_groups text[], p_maximum bigint, p_hold boolean, OUT o_out text[], OUT o_buried integer
+) LANGUAGE plpgsql AS $$
+DECLARE
+    v_head record;
+    v_left boolean;
+BEGIN
+    o_out := '{}';
+    o_buried := 0;
+    FOR v_head IN SELECT u.group_id FROM unnest(p_groups) WITH ORDINALITY u (group_id, at)
+        JOIN {schema}.groups g ON g.transport = p_transport AND g.group_id = u.group_id
+        CROSS JOIN LATERAL (SELECT seq, deliveries FROM {schema}.messages
+            WHERE transport = p_transport AND group_id = u.group_id ORDER BY seq LIMIT 1) m
+        WHERE CASE WHEN g.counted_seq = m.seq THEN g.deliveries ELSE m.deliveries END >= p_maximum
+        ORDER BY u.at
+    LOOP
+        -- The head, and those behind it that are poisoned too.
+        LOOP
+            PERFORM {schema}.bury_message(p_now, p_transport, v_head.group_id, m.seq, 'max deliveries exceeded', NULL)
+            FROM {schema}.groups g CROSS JOIN LATERAL (SELECT seq, deliveries FROM {schema}.messages
+                WHERE transport = p_transport AND group_id = v_head.group_id ORDER BY seq LIMIT 1) m
+            WHERE g.transport = p_transport AND g.group_id = v_head.group_id
+                AND CASE WHEN g.counted_seq = m.seq THEN g.deliveries ELSE m.deliveries END >= p_maximum;
+            EXIT WHEN NOT FOUND;
+            o_buried := o_buried + 1;
+            EXIT WHEN p_hold;
+        END LOOP;
+        v_left := EXISTS (SELECT 1 FROM {schema}.messages WHERE transport = p_transport AND group_id = v_head.group_id);
+        IF p_hold OR NOT v_left THEN
+            o_out := o_out || v_head.group_id;
+            -- Whoever delivered a buried message last may not settle what comes after it.
+            UPDATE {schema}.groups SET token = NULL, leased_seq = NULL, deadline = NULL, held_since = NULL, worker_id = NULL
+            WHERE transport = p_transport AND group_id = v_head.group_id;
+        END IF;
+        IF p_hold THEN
+            PERFORM {schema}.suspend_group(p_now, p_transport, v_head.group_id);
+        END IF;
+        IF NOT v_left THEN
+            PERFORM {schema}.drop_groups(p_transport, ARRAY[v_head.group_id]);
+        END IF;
+    END LOOP;
+END $$;
+
+-- Claim (T1-T4, T7) ------------------------------------------------------------------------------------------------
+
+-- One round, never waiting: lapsed and unparked groups are free again; their token stays, so that a late settlement works
+-- until somebody claims. Whether there may be more; null: others are just at it.
+CREATE FUNCTION {schema}.free_lapsed(p_now bigint, p_transport text, p_from bigint, p_limit bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_groups text[];
+BEGIN
+    v_groups := ARRAY(SELECT group_id FROM {schema}.groups
+        WHERE lane = 0 AND transport = p_transport AND deadline < p_now AND deadline >= p_from
+        ORDER BY deadline LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED);
+    UPDATE {schema}.groups SET lane = 1 WHERE transport = p_transport AND group_id = ANY (v_groups);
+    RETURN CASE WHEN cardinality(v_groups) > 0 THEN cardinality(v_groups) = p_limit END;
+END $$;
+
+-- The priorities in use from the floor up; p_known: some, ascending, which need not be looked for.
+CREATE FUNCTION {schema}.lanes(p_transport text, p_floor bigint, p_known bigint[]) RETURNS integer[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_lanes integer[] := '{}';
+    v_above bigint := p_floor - 1::bigint;
+    v_known integer := 1;
+    v_priority integer;
+BEGIN
+    LOOP
+        SELECT priority INTO v_priority FROM {schema}.groups
+        WHERE lane = 1 AND suspended = 0 AND NOT drained AND transport = p_transport AND priority > v_above
+            AND priority < coalesce(p_known[v_known], 2147483648)
+        ORDER BY priority, turn LIMIT 1;
+        IF NOT FOUND THEN
+            v_priority := p_known[v_known];
+            v_known := v_known + 1;
+            EXIT WHEN v_priority IS NULL;
+        END IF;
+        v_lanes := v_lanes || v_priority;
+        v_above := v_priority;
+    END LOOP;
+    RETURN v_lanes;
+END $$;
+
+-- Lock up to p_n free groups whose turn it is, from a turn on and before another; their old turns.
+CREATE FUNCTION {schema}.lock_turns(
+    p_now bigint, p_transport text, p_lanes bigint[], p_from bigint, p_to bigint, p_n bigint,
+    OUT o_groups text[], OUT o_turns bigint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    v_groups text[];
+    v_turns bigint[];
+    v_seen text[];
+    v_seen_turns bigint[];
+    v_from bigint := p_from;
+    v_limit bigint := p_n + 8;
+BEGIN
+    IF cardinality(p_lanes) = 1 THEN
+        SELECT array_agg(held.group_id), array_agg(held.turn) INTO o_groups, o_turns
+        FROM (SELECT group_id, turn FROM {schema}.groups
+            WHERE lane = 1 AND suspended = 0 AND NOT drained AND transport = p_transport AND priority = p_lanes[1]
+                AND turn >= p_from AND turn < p_to AND NOT coalesce(deadline >= p_now, false)
+            ORDER BY turn LIMIT p_n FOR NO KEY UPDATE SKIP LOCKED) held;
+        RETURN;
+    END IF;
+    -- Several priorities: the lowest turns of each are merged, then locked; whoever was quicker is passed over.
+    LOOP
+        SELECT array_agg(found.group_id), array_agg(found.turn) INTO v_seen, v_seen_turns
+        FROM (SELECT g.group_id, g.turn FROM unnest(p_lanes) l (priority) CROSS JOIN LATERAL (
+                SELECT group_id, turn FROM {schema}.groups
+                WHERE lane = 1 AND suspended = 0 AND NOT drained AND transport = p_transport AND priority = l.priority
+                    AND turn >= v_from AND turn < p_to AND NOT coalesce(deadline >= p_now, false)
+                ORDER BY turn LIMIT v_limit) g
+            ORDER BY g.turn LIMIT v_limit) found;
+        EXIT WHEN v_seen IS NULL;
+        -- Found by the primary key: the predicate of the free ones is disguised.
+        SELECT array_agg(held.group_id), array_agg(held.turn) INTO v_groups, v_turns
+        FROM (SELECT g.group_id, u.turn FROM unnest(v_seen, v_seen_turns) AS u (group_id, turn)
+            JOIN {schema}.groups g ON g.transport = p_transport AND g.group_id = u.group_id
+            WHERE g.lane + 0 = 1 AND g.suspended + 0 = 0 AND g.drained::text = 'false' AND g.turn + 0 = u.turn
+                AND NOT coalesce(g.deadline >= p_now, false)
+            ORDER BY u.turn LIMIT p_n - coalesce(cardinality(o_groups), 0) FOR NO KEY UPDATE OF g SKIP LOCKED) held;
+        o_groups := o_groups || v_groups;
+        o_turns := o_turns || v_turns;
+        EXIT WHEN cardinality(o_groups) >= p_n OR cardinality(v_seen) < v_limit;
+        v_from := v_seen_turns[v_limit] + 1;
+    END LOOP;
+END $$;
+
+-- Up to p_n leases; sort them by token. A row without a seq: call again for the rest, cleaning is not over (o_deliveries
+-- null: others are just at it).
+-- p_lanes: priorities known to be in use, ascending. p_fresh_from, p_turned_from: from where to look among groups never
+-- claimed (turns below 0) and claimed ones; p_lapsed_from likewise for the deadlines. Dead rows before those places need
+-- not be walked again.
+CREATE FUNCTION {schema}.claim_groups(
+    p_now bigint, p_transport text, p_worker text, p_n bigint, p_visibility bigint, p_floor bigint, p_lanes bigint[],
+    p_fresh_from bigint, p_turned_from bigint, p_lapsed_from bigint
+) RETURNS TABLE (
+    o_seq bigint, o_group_id text, o_event text, o_token bigint, o_worker_id text, o_deliveries bigint,
+    o_deadline bigint, o_priority bigint, o_headers text, o_published_at bigint, o_turn bigint, o_options text
+) LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_options text;
+    v_suspended_at bigint;
+    v_maximum bigint;
+    v_hold boolean;
+    v_lapsed boolean;
+    v_drained boolean;
+    v_suspensions boolean;
+    v_more boolean := false;
+    v_left bigint := p_n;
+    v_got integer;
+    v_cleaned integer := 0;
+    v_fresh boolean := true;
+    v_groups text[];
+    v_turns bigint[];
+    v_out text[];
+    v_buried integer;
+BEGIN
+    PERFORM {schema}.read_committed();
+    v_now := coalesce(p_now, {schema}.clock_us());
+    SELECT t.options, t.suspended_at, t.max_deliveries, t.hold,
+        EXISTS (SELECT 1 FROM {schema}.groups WHERE lane = 0 AND transport = p_transport
+            AND deadline < v_now AND deadline >= p_lapsed_from),
+        EXISTS (SELECT 1 FROM {schema}.groups WHERE drained AND transport = p_transport),
+        EXISTS (SELECT 1 FROM {schema}.suspensions WHERE transport = p_transport)
+    INTO v_options, v_suspended_at, v_maximum, v_hold, v_lapsed, v_drained, v_suspensions
+    FROM {schema}.transports t WHERE t.name = p_transport;
+    IF v_options IS NULL OR v_suspended_at IS NOT NULL THEN
+        RETURN;
+    END IF;
+    IF v_lapsed THEN
+        v_more := {schema}.free_lapsed(v_now, p_transport, p_lapsed_from, 1000);
+    END IF;
+    IF v_drained THEN
+        PERFORM {schema}.tidy_drained(p_transport, 1000);
+    END IF;
+    IF v_lapsed OR v_drained THEN
+        -- What was set free stands in its old place.
+        p_fresh_from := -9223372036854775808;
+        p_turned_from := 0;
+    END IF;
+    p_lanes := {schema}.lanes(p_transport, p_floor, p_lanes);
+    WHILE v_left > 0 LOOP
+        IF v_fresh THEN
+            SELECT o_groups, o_turns INTO v_groups, v_turns
+            FROM {schema}.lock_turns(v_now, p_transport, p_lanes, p_fresh_from, 0, v_left);
+        ELSE
+            SELECT o_groups, o_turns INTO v_groups, v_turns
+            FROM {schema}.lock_turns(v_now, p_transport, p_lanes, p_turned_from, 9223372036854775807, v_left);
+        END IF;
+        IF v_groups IS NULL THEN
+            EXIT WHEN NOT v_fresh;
+            v_fresh := false;
+            CONTINUE;
+        END IF;
+        -- New statements from here on: the locks are held.
+        v_got := cardinality(v_groups);
+        v_out := '{}';
+        IF v_suspensions THEN
+            -- Suspended while its group was being made: the mark follows now.
+            v_out := ARRAY(SELECT group_id FROM {schema}.suspensions
+                WHERE transport = p_transport AND group_id = ANY (v_groups));
+            UPDATE {schema}.groups SET suspended = 1 WHERE transport = p_transport AND group_id = ANY (v_out);
+        END IF;
+        IF v_maximum IS NOT NULL THEN
+            SELECT v_out || p.o_out, p.o_buried INTO v_out, v_buried FROM {schema}.bury_poisoned(v_now, p_transport,
+                ARRAY(SELECT g FROM unnest(v_groups) g WHERE g <> ALL (v_out)), v_maximum, v_hold) p;
+            v_cleaned := v_cleaned + v_buried;
+        END IF;
+        IF cardinality(v_out) > 0 THEN
+            SELECT array_agg(u.group_id), array_agg(u.turn) INTO v_groups, v_turns
+            FROM unnest(v_groups, v_turns) AS u (group_id, turn) WHERE u.group_id <> ALL (v_out);
+        END IF;
+        IF v_groups IS NOT NULL THEN
+            -- A message that was counted and is no longer the head (a lower seq appeared) gets its count back.
+            UPDATE {schema}.messages m SET deliveries = g.deliveries
+            FROM {schema}.groups g WHERE g.transport = p_transport AND g.group_id = ANY (v_groups)
+                AND g.counted_seq IS NOT NULL AND m.transport = p_transport AND m.group_id = g.group_id
+                AND m.seq = g.counted_seq AND EXISTS (SELECT 1 FROM {schema}.messages h
+                    WHERE h.transport = p_transport AND h.group_id = g.group_id AND h.seq < g.counted_seq);
+            RETURN QUERY UPDATE {schema}.groups g SET lane = 0, token = u.token, turn = u.token, leased_seq = m.seq,
+                deadline = v_now + p_visibility, held_since = v_now, last_claimed_at = v_now, worker_id = p_worker,
+                deliveries = 1 + CASE WHEN g.counted_seq = m.seq THEN g.deliveries ELSE m.deliveries END,
+                counted_seq = m.seq
+            FROM unnest(v_groups, v_turns,
+                    ARRAY(SELECT nextval('{schema}.tokens') FROM generate_series(1, cardinality(v_groups))))
+                    AS u (group_id, turn, token)
+                CROSS JOIN LATERAL (SELECT seq, event, headers, deliveries, published_at FROM {schema}.messages
+                    WHERE transport = p_transport AND group_id = u.group_id ORDER BY seq LIMIT 1) m
+            WHERE g.transport = p_transport AND g.group_id = u.group_id
+            RETURNING m.seq, g.group_id, m.event, g.token, g.worker_id, g.deliveries, g.deadline, g.priority::bigint, m.headers,
+                m.published_at, u.turn, v_options;
+            v_left := v_left - cardinality(v_groups);
+        END IF;
+        EXIT WHEN v_cleaned >= 1000;
+        -- Nothing was put out of the claim and fewer were found: this part is done.
+        IF cardinality(v_out) = 0 AND v_left > 0 THEN
+            EXIT WHEN NOT v_fresh;
+            v_fresh := false;
+        END IF;
+    END LOOP;
+    v_more := v_more OR v_cleaned >= 1000;
+    IF v_left > 0 AND v_more OR v_left = p_n AND v_more IS NULL THEN
+        RETURN QUERY SELECT NULL::bigint, NULL, NULL, 0::bigint, NULL, v_more::int::bigint, 0::bigint, 0::bigint, NULL, 0::bigint,
+            0::bigint, NULL;
+    END IF;
+END $$;
