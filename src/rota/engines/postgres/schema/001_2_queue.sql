@@ -1,6 +1,10 @@
 -- The hot verbs of queues, one call each. A function's inner statements see, each, what was committed before it began:
 -- whatever decides is read again in a new statement once the row is locked, and so is the clock (C7). p_now: an injected
--- clock, null for the server's. Two predicates stand verbatim wherever they are needed (a test compares them):
+-- clock, null for the server's.
+--
+-- Planner settings: a custom plan for each call costs three times what its execution does, and where a table has no
+-- statistics yet a hash join or a scan looks cheap. An unnest under a LIMIT is taken for one row, so that what is joined to
+-- it is looked up. (Sorting must stay allowed: without it ack_jobs walked the primary key.) Two predicates stand verbatim wherever they are needed (a test compares them):
 --   valid claim:  state = 1 AND worker_id = p_worker, the token besides; claim_expires_at >= v_now, once it is locked
 --   claimable:    (expires_at IS NULL OR expires_at > v_now)
 --                 AND (state = 0 AND run_at <= v_now OR state = 1 AND claim_expires_at < v_now)
@@ -13,7 +17,9 @@ $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 -- The item that has taken the key, or null: then its row is locked by this transaction and has to be bound by it. Waits
 -- for whoever is just taking it.
 CREATE FUNCTION {schema}.take_key(p_now bigint, p_kind text, p_name text, p_key text) RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_item bigint;
     v_until bigint;
@@ -46,7 +52,9 @@ END $$;
 
 CREATE FUNCTION {schema}.bind_key(
     p_kind text, p_name text, p_key text, p_item bigint, p_until bigint, p_group text
-) RETURNS void LANGUAGE plpgsql AS $$
+) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 BEGIN
     UPDATE {schema}.keys SET item = p_item, until = p_until, group_id = p_group
     WHERE kind = p_kind AND name = p_name AND key = p_key;
@@ -56,7 +64,9 @@ END $$;
 CREATE FUNCTION {schema}.sweep_keys(
     p_now bigint, p_kind text, p_name text, p_until bigint, p_key text, p_limit bigint,
     OUT o_until bigint, OUT o_key text
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint := coalesce(p_now, {schema}.clock_us());
     v_keys text[];
@@ -83,7 +93,9 @@ CREATE FUNCTION {schema}.enqueue(
     p_now bigint, p_queue text, p_note boolean, p_payload text, p_priority bigint, p_delay bigint, p_run_at bigint,
     p_expires bigint, p_name text, p_key text, p_headers text, p_visibility bigint, p_max_attempts bigint,
     p_backoff_base bigint, p_retention bigint, p_keep_done bigint, p_key_ttl bigint
-) RETURNS bigint LANGUAGE plpgsql AS $$
+) RETURNS bigint LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint;
     v_id bigint;
@@ -117,7 +129,9 @@ CREATE FUNCTION {schema}.enqueue_many(
     p_now bigint, p_queue text, p_note boolean, p_stamps bigint[], p_payloads text[], p_priorities bigint[],
     p_delays bigint[], p_run_ats bigint[], p_expires bigint[], p_names text[], p_keys text[], p_headers text[],
     p_stamp_of bigint[]
-) RETURNS bigint[] LANGUAGE plpgsql AS $$
+) RETURNS bigint[] LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint;
     v_ids bigint[];
@@ -174,7 +188,9 @@ END $$;
 
 -- Move jobs, locked by the caller, to the dead, in this order.
 CREATE FUNCTION {schema}.bury_jobs(p_now bigint, p_ids bigint[], p_reason text, p_error text) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_letters bigint[];
 BEGIN
@@ -190,7 +206,7 @@ BEGIN
         claim_expires_at, claimed_at, attempts, releases, visibility, max_attempts, backoff_base,
         dead_letter_retention, keep_done, key_ttl, priority, queue, p_reason, worker_id, name, key,
         coalesce(p_error, p_reason), last_error, headers, payload
-    FROM unnest(p_ids, v_letters) AS u (id, letter) JOIN {schema}.jobs j ON j.id = u.id;
+    FROM (SELECT * FROM unnest(p_ids, v_letters) LIMIT cardinality(p_ids)) AS u (id, letter) JOIN {schema}.jobs j ON j.id = u.id;
     DELETE FROM {schema}.jobs WHERE id = ANY (p_ids);
 END $$;
 
@@ -199,7 +215,9 @@ END $$;
 -- One round, never waiting: lapsed claims into the claim lane (exhausted ones to the dead), expired jobs out of it.
 -- Whether there may be more; null: others are just at it.
 CREATE FUNCTION {schema}.clean_jobs(p_now bigint, p_queue text, p_lapsed_from bigint, p_expired_from bigint, p_limit bigint)
-RETURNS boolean LANGUAGE plpgsql AS $$
+RETURNS boolean LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_lapsed bigint[];
     v_expired bigint[];
@@ -211,7 +229,7 @@ BEGIN
     v_expired := ARRAY(SELECT id FROM {schema}.jobs
         WHERE lane = 1 AND queue = p_queue AND expires_at <= p_now AND expires_at >= p_expired_from
         ORDER BY expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED);
-    v_dead := ARRAY(SELECT j.id FROM unnest(v_lapsed) u (id) JOIN {schema}.jobs j ON j.id = u.id
+    v_dead := ARRAY(SELECT j.id FROM (SELECT * FROM unnest(v_lapsed) LIMIT p_limit) u (id) JOIN {schema}.jobs j ON j.id = u.id
         WHERE (j.expires_at IS NULL OR j.expires_at > p_now) AND j.attempts >= j.max_attempts
         ORDER BY j.claim_expires_at, j.token);
     UPDATE {schema}.jobs SET lane = CASE WHEN expires_at <= p_now THEN 2 ELSE 1 END
@@ -235,7 +253,9 @@ CREATE FUNCTION {schema}.claim_jobs(
     o_max_attempts bigint, o_run_at bigint, o_enqueued_at bigint, o_expires_at bigint, o_worker_id text, o_token bigint,
     o_claimed_at bigint, o_claim_expires_at bigint, o_releases bigint, o_last_error text, o_visibility bigint,
     o_backoff_base bigint
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint := coalesce(p_now, {schema}.clock_us());
     v_suspended_at bigint;
@@ -303,7 +323,8 @@ BEGIN
     -- A new statement: the locks are held.
     RETURN QUERY UPDATE {schema}.jobs j SET lane = 0, state = 1, attempts = j.attempts + 1, token = u.token,
         worker_id = p_worker, claimed_at = v_now, claim_expires_at = v_now + coalesce(p_visibility, j.visibility)
-    FROM unnest(v_ids, ARRAY(SELECT nextval('{schema}.tokens') FROM generate_series(1, v_count))) AS u (id, token)
+    FROM (SELECT * FROM unnest(v_ids, ARRAY(SELECT nextval('{schema}.tokens') FROM generate_series(1, v_count))) LIMIT v_count)
+        AS u (id, token)
     WHERE j.id = u.id
     RETURNING j.id, j.name, j.payload, j.headers, j.priority::bigint, j.attempts, j.max_attempts, j.run_at, j.enqueued_at,
         j.expires_at, j.worker_id, j.token, j.claimed_at, j.claim_expires_at, j.releases, j.last_error,
@@ -312,7 +333,9 @@ END $$;
 
 -- Settling (Q6, Q7, Q9) --------------------------------------------------------------------------------------------
 
-CREATE FUNCTION {schema}.keep_jobs(p_now bigint, p_ids bigint[], p_result text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.keep_jobs(p_now bigint, p_ids bigint[], p_result text) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 BEGIN
     INSERT INTO {schema}.done_jobs (id, done_at, kept_until, run_at, enqueued_at, expires_at, claim_expires_at,
         claimed_at, attempts, releases, visibility, max_attempts, backoff_base, dead_letter_retention, keep_done,
@@ -325,7 +348,9 @@ END $$;
 
 CREATE FUNCTION {schema}.ack_job(
     p_now bigint, p_queue text, p_id bigint, p_token bigint, p_worker text, p_result text
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS boolean LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint;
     v_deadline bigint;
@@ -346,7 +371,9 @@ END $$;
 
 -- A token that is null asks for a bare id.
 CREATE FUNCTION {schema}.ack_jobs(p_now bigint, p_queue text, p_worker text, p_ids bigint[], p_tokens bigint[])
-RETURNS integer LANGUAGE plpgsql AS $$
+RETURNS integer LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint;
     v_ids bigint[];
@@ -355,7 +382,7 @@ DECLARE
 BEGIN
     -- In one order everywhere.
     SELECT array_agg(held.id), min(held.claim_expires_at), max(held.keep_done) INTO v_ids, v_deadline, v_keep
-    FROM (SELECT j.id, j.claim_expires_at, j.keep_done FROM unnest(p_ids, p_tokens) AS u (id, token)
+    FROM (SELECT j.id, j.claim_expires_at, j.keep_done FROM (SELECT * FROM unnest(p_ids, p_tokens) LIMIT cardinality(p_ids)) AS u (id, token)
         JOIN {schema}.jobs j ON j.id = u.id
         WHERE j.queue = p_queue AND (j.token = u.token OR u.token IS NULL) AND j.state = 1 AND j.worker_id = p_worker
         ORDER BY j.id FOR UPDATE OF j) held;
@@ -373,7 +400,9 @@ END $$;
 
 CREATE FUNCTION {schema}.retry_job(
     p_now bigint, p_queue text, p_id bigint, p_token bigint, p_worker text, p_error text, p_delay bigint
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS boolean LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint;
     v_deadline bigint;
@@ -399,7 +428,9 @@ END $$;
 
 CREATE FUNCTION {schema}.fail_job(
     p_now bigint, p_queue text, p_id bigint, p_token bigint, p_worker text, p_error text
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS boolean LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint;
     v_deadline bigint;
@@ -416,7 +447,9 @@ END $$;
 
 CREATE FUNCTION {schema}.release_job(
     p_now bigint, p_queue text, p_id bigint, p_token bigint, p_worker text, p_delay bigint
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS boolean LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint;
     v_deadline bigint;
@@ -436,7 +469,9 @@ END $$;
 -- The new deadline of each claim, null where it is lost. A job that lapsed under a clock that went back is held again.
 CREATE FUNCTION {schema}.heartbeat_jobs(
     p_now bigint, p_queue text, p_ids bigint[], p_tokens bigint[], p_workers text[], p_lastings bigint[]
-) RETURNS bigint[] LANGUAGE plpgsql AS $$
+) RETURNS bigint[] LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint;
     v_deadlines bigint[];
@@ -444,16 +479,20 @@ BEGIN
     PERFORM 1 FROM {schema}.jobs WHERE id = ANY (p_ids) ORDER BY id FOR UPDATE;
     v_now := coalesce(p_now, {schema}.clock_us());
     v_deadlines := ARRAY(SELECT CASE WHEN j.id IS NOT NULL THEN v_now + u.lasting END
-        FROM unnest(p_ids, p_tokens, p_workers, p_lastings) WITH ORDINALITY AS u (id, token, worker, lasting, at)
+        FROM (SELECT * FROM unnest(p_ids, p_tokens, p_workers, p_lastings) WITH ORDINALITY LIMIT cardinality(p_ids))
+            AS u (id, token, worker, lasting, at)
         LEFT JOIN {schema}.jobs j ON j.id = u.id AND j.queue = p_queue AND j.token = u.token AND j.state = 1
             AND j.worker_id = u.worker AND j.claim_expires_at >= v_now
         ORDER BY u.at);
-    UPDATE {schema}.jobs j SET lane = 0, claim_expires_at = u.deadline FROM unnest(p_ids, v_deadlines) AS u (id, deadline)
+    UPDATE {schema}.jobs j SET lane = 0, claim_expires_at = u.deadline
+    FROM (SELECT * FROM unnest(p_ids, v_deadlines) LIMIT cardinality(p_ids)) AS u (id, deadline)
     WHERE j.id = u.id AND u.deadline IS NOT NULL;
     RETURN v_deadlines;
 END $$;
 
-CREATE FUNCTION {schema}.cancel_job(p_queue text, p_id bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.cancel_job(p_queue text, p_id bigint) RETURNS boolean LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 BEGIN
     DELETE FROM {schema}.jobs WHERE id = p_id AND queue = p_queue;
     RETURN FOUND;
@@ -463,7 +502,9 @@ END $$;
 
 -- One round: the jobs that expired first, held ones too. How many it looked at, how many it moved.
 CREATE FUNCTION {schema}.sweep_jobs(p_now bigint, p_queue text, p_limit bigint, OUT o_seen integer, OUT o_moved integer)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint := coalesce(p_now, {schema}.clock_us());
     v_ids bigint[];
@@ -487,7 +528,9 @@ BEGIN
 END $$;
 
 -- One round of forgetting letters and done records whose time is over; the larger of both counts.
-CREATE FUNCTION {schema}.forget_jobs(p_now bigint, p_queue text, p_limit bigint) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.forget_jobs(p_now bigint, p_queue text, p_limit bigint) RETURNS integer LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint := coalesce(p_now, {schema}.clock_us());
     v_letters integer;
@@ -504,7 +547,8 @@ END $$;
 
 -- The jobs' ids, ascending. p_letters null: all.
 CREATE FUNCTION {schema}.redrive_jobs(p_now bigint, p_queue text, p_letters bigint[]) RETURNS bigint[]
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_now bigint;
     v_letters bigint[];

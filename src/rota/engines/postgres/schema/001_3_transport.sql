@@ -10,17 +10,19 @@
 -- drained nor locked always has a message. These functions need READ COMMITTED: with one snapshot for all their
 -- statements they could not look again.
 
-CREATE FUNCTION {schema}.read_committed() RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.needs_read_committed() RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'this function of Rota needs READ COMMITTED' USING ERRCODE = 'RT001';
-    END IF;
+    RAISE EXCEPTION 'this function of Rota needs READ COMMITTED' USING ERRCODE = 'RT001';
 END $$;
 
 -- Groups (T5, T10) -------------------------------------------------------------------------------------------------
 
 -- Forget groups, locked by the caller, whose last message is gone.
-CREATE FUNCTION {schema}.drop_groups(p_transport text, p_groups text[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.drop_groups(p_transport text, p_groups text[]) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_gone text[];
     v_priorities integer[];
@@ -47,7 +49,9 @@ BEGIN
 END $$;
 
 -- A bounded number of drained groups: those that got a message are open again, the others go.
-CREATE FUNCTION {schema}.tidy_drained(p_transport text, p_limit bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.tidy_drained(p_transport text, p_limit bigint) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_groups text[];
     v_alive text[];
@@ -63,7 +67,9 @@ END $$;
 
 -- A publish to a drained group makes a new group of it (T5), unless a message got in meanwhile.
 CREATE FUNCTION {schema}.revive_group(p_transport text, p_group text, p_priority bigint, p_turn bigint) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 BEGIN
     PERFORM 1 FROM {schema}.groups WHERE transport = p_transport AND group_id = p_group AND drained FOR NO KEY UPDATE;
     IF NOT FOUND THEN
@@ -78,7 +84,9 @@ BEGIN
 END $$;
 
 -- T3: a group never claimed goes before all claimed ones, lowest head first; new_groups="last": behind all.
-CREATE FUNCTION {schema}.new_turn(p_transport text, p_seq bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.new_turn(p_transport text, p_seq bigint) RETURNS bigint LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 BEGIN
     IF (SELECT last FROM {schema}.transports WHERE name = p_transport) THEN
         RETURN nextval('{schema}.tokens');
@@ -90,7 +98,8 @@ END $$;
 -- given). p_firsts: which seq is a group's first.
 CREATE FUNCTION {schema}.open_groups(
     p_transport text, p_groups text[], p_priorities bigint[], p_firsts bigint[], p_count bigint, p_seqs bigint[]
-) RETURNS bigint[] LANGUAGE plpgsql AS $$
+) RETURNS bigint[] LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_seqs bigint[];
     v_locked text[];
@@ -132,7 +141,9 @@ END $$;
 
 CREATE FUNCTION {schema}.publish(
     p_now bigint, p_transport text, p_group text, p_event text, p_priority bigint, p_key text, p_headers text
-) RETURNS bigint LANGUAGE plpgsql AS $$
+) RETURNS bigint LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint;
     v_seq bigint;
@@ -164,7 +175,8 @@ END $$;
 CREATE FUNCTION {schema}.publish_many(
     p_now bigint, p_transport text, p_groups text[], p_events text[], p_priorities bigint[], p_keys text[],
     p_headers text[]
-) RETURNS bigint[] LANGUAGE plpgsql AS $$
+) RETURNS bigint[] LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_now bigint;
     v_seqs bigint[];
@@ -218,7 +230,9 @@ END $$;
 -- Move a message of a group locked by the caller to the dead.
 CREATE FUNCTION {schema}.bury_message(
     p_now bigint, p_transport text, p_group text, p_seq bigint, p_reason text, p_error text
-) RETURNS void LANGUAGE plpgsql AS $$
+) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 BEGIN
     INSERT INTO {schema}.dead_messages (letter_id, seq, died_at, published_at, deliveries, priority, transport, group_id,
         reason, key, last_error, previous_error, headers, event)
@@ -234,7 +248,9 @@ END $$;
 
 -- The group first, then its suspension, in this order everywhere. Whether that changed anything.
 CREATE FUNCTION {schema}.suspend_group(p_now bigint, p_transport text, p_group text) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_changed boolean;
 BEGIN
@@ -246,7 +262,9 @@ BEGIN
     RETURN v_changed;
 END $$;
 
-CREATE FUNCTION {schema}.resume_group(p_transport text, p_group text) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.resume_group(p_transport text, p_group text) RETURNS boolean LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_changed boolean;
 BEGIN
@@ -261,14 +279,16 @@ END $$;
 -- T7, for groups locked by a claim: bury poisoned heads. Which groups are out of the claim, and how many were buried.
 CREATE FUNCTION {schema}.bury_poisoned(
     p_now bigint, p_transport text, p_groups text[], p_maximum bigint, p_hold boolean, OUT o_out text[], OUT o_buried integer
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_head record;
     v_left boolean;
 BEGIN
     o_out := '{}';
     o_buried := 0;
-    FOR v_head IN SELECT u.group_id FROM unnest(p_groups) WITH ORDINALITY u (group_id, at)
+    FOR v_head IN SELECT u.group_id FROM (SELECT * FROM unnest(p_groups) WITH ORDINALITY LIMIT cardinality(p_groups)) u (group_id, at)
         JOIN {schema}.groups g ON g.transport = p_transport AND g.group_id = u.group_id
         CROSS JOIN LATERAL (SELECT seq, deliveries FROM {schema}.messages
             WHERE transport = p_transport AND group_id = u.group_id ORDER BY seq LIMIT 1) m
@@ -307,7 +327,9 @@ END $$;
 -- One round, never waiting: lapsed and unparked groups are free again; their token stays, so that a late settlement works
 -- until somebody claims. Whether there may be more; null: others are just at it.
 CREATE FUNCTION {schema}.free_lapsed(p_now bigint, p_transport text, p_from bigint, p_limit bigint) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_groups text[];
 BEGIN
@@ -320,7 +342,9 @@ END $$;
 
 -- The priorities in use from the floor up; p_known: some, ascending, which need not be looked for.
 CREATE FUNCTION {schema}.lanes(p_transport text, p_floor bigint, p_known bigint[]) RETURNS integer[]
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_lanes integer[] := '{}';
     v_above bigint := p_floor - 1::bigint;
@@ -343,11 +367,13 @@ BEGIN
     RETURN v_lanes;
 END $$;
 
--- Lock up to p_n free groups whose turn it is, from a turn on and before another; their old turns.
+-- Lock up to p_n free groups of several priorities whose turn it is, from a turn on and before another; their old turns.
 CREATE FUNCTION {schema}.lock_turns(
     p_now bigint, p_transport text, p_lanes bigint[], p_from bigint, p_to bigint, p_n bigint,
     OUT o_groups text[], OUT o_turns bigint[]
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_groups text[];
     v_turns bigint[];
@@ -356,15 +382,7 @@ DECLARE
     v_from bigint := p_from;
     v_limit bigint := p_n + 8;
 BEGIN
-    IF cardinality(p_lanes) = 1 THEN
-        SELECT array_agg(held.group_id), array_agg(held.turn) INTO o_groups, o_turns
-        FROM (SELECT group_id, turn FROM {schema}.groups
-            WHERE lane = 1 AND suspended = 0 AND NOT drained AND transport = p_transport AND priority = p_lanes[1]
-                AND turn >= p_from AND turn < p_to AND NOT coalesce(deadline >= p_now, false)
-            ORDER BY turn LIMIT p_n FOR NO KEY UPDATE SKIP LOCKED) held;
-        RETURN;
-    END IF;
-    -- Several priorities: the lowest turns of each are merged, then locked; whoever was quicker is passed over.
+    -- The lowest turns of each priority are merged, then locked; whoever was quicker is passed over.
     LOOP
         SELECT array_agg(found.group_id), array_agg(found.turn) INTO v_seen, v_seen_turns
         FROM (SELECT g.group_id, g.turn FROM unnest(p_lanes) l (priority) CROSS JOIN LATERAL (
@@ -376,7 +394,7 @@ BEGIN
         EXIT WHEN v_seen IS NULL;
         -- Found by the primary key: the predicate of the free ones is disguised.
         SELECT array_agg(held.group_id), array_agg(held.turn) INTO v_groups, v_turns
-        FROM (SELECT g.group_id, u.turn FROM unnest(v_seen, v_seen_turns) AS u (group_id, turn)
+        FROM (SELECT g.group_id, u.turn FROM (SELECT * FROM unnest(v_seen, v_seen_turns) LIMIT v_limit) AS u (group_id, turn)
             JOIN {schema}.groups g ON g.transport = p_transport AND g.group_id = u.group_id
             WHERE g.lane + 0 = 1 AND g.suspended + 0 = 0 AND g.drained::text = 'false' AND g.turn + 0 = u.turn
                 AND NOT coalesce(g.deadline >= p_now, false)
@@ -399,7 +417,9 @@ CREATE FUNCTION {schema}.claim_groups(
 ) RETURNS TABLE (
     o_seq bigint, o_group_id text, o_event text, o_token bigint, o_worker_id text, o_deliveries bigint,
     o_deadline bigint, o_priority bigint, o_headers text, o_published_at bigint, o_turn bigint, o_options text
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint;
     v_options text;
@@ -413,20 +433,33 @@ DECLARE
     v_left bigint := p_n;
     v_got integer;
     v_cleaned integer := 0;
-    v_fresh boolean := true;
+    v_alone boolean;
+    v_fresh boolean;
+    v_counted bigint[];
     v_groups text[];
     v_turns bigint[];
     v_out text[];
     v_buried integer;
 BEGIN
-    PERFORM {schema}.read_committed();
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM {schema}.needs_read_committed();
+    END IF;
     v_now := coalesce(p_now, {schema}.clock_us());
     SELECT t.options, t.suspended_at, t.max_deliveries, t.hold,
         EXISTS (SELECT 1 FROM {schema}.groups WHERE lane = 0 AND transport = p_transport
             AND deadline < v_now AND deadline >= p_lapsed_from),
         EXISTS (SELECT 1 FROM {schema}.groups WHERE drained AND transport = p_transport),
-        EXISTS (SELECT 1 FROM {schema}.suspensions WHERE transport = p_transport)
-    INTO v_options, v_suspended_at, v_maximum, v_hold, v_lapsed, v_drained, v_suspensions
+        EXISTS (SELECT 1 FROM {schema}.suspensions WHERE transport = p_transport),
+        -- Whether the one priority known is the only one, and has groups never claimed.
+        cardinality(p_lanes) = 1
+            AND NOT EXISTS (SELECT 1 FROM {schema}.groups WHERE lane = 1 AND suspended = 0 AND NOT drained
+                AND transport = p_transport AND priority >= p_floor AND priority < p_lanes[1])
+            AND NOT EXISTS (SELECT 1 FROM {schema}.groups WHERE lane = 1 AND suspended = 0 AND NOT drained
+                AND transport = p_transport AND priority > p_lanes[1]),
+        cardinality(p_lanes) IS DISTINCT FROM 1
+            OR EXISTS (SELECT 1 FROM {schema}.groups WHERE lane = 1 AND suspended = 0 AND NOT drained
+                AND transport = p_transport AND priority = p_lanes[1] AND turn >= p_fresh_from AND turn < 0)
+    INTO v_options, v_suspended_at, v_maximum, v_hold, v_lapsed, v_drained, v_suspensions, v_alone, v_fresh
     FROM {schema}.transports t WHERE t.name = p_transport;
     IF v_options IS NULL OR v_suspended_at IS NOT NULL THEN
         RETURN;
@@ -441,15 +474,27 @@ BEGIN
         -- What was set free stands in its old place.
         p_fresh_from := -9223372036854775808;
         p_turned_from := 0;
+        v_alone := false;
+        v_fresh := true;
     END IF;
-    p_lanes := {schema}.lanes(p_transport, p_floor, p_lanes);
+    IF v_alone IS NOT TRUE THEN
+        p_lanes := {schema}.lanes(p_transport, p_floor, p_lanes);
+        v_fresh := true;
+    END IF;
     WHILE v_left > 0 LOOP
-        IF v_fresh THEN
-            SELECT o_groups, o_turns INTO v_groups, v_turns
-            FROM {schema}.lock_turns(v_now, p_transport, p_lanes, p_fresh_from, 0, v_left);
+        IF cardinality(p_lanes) = 1 THEN
+            SELECT array_agg(held.group_id), array_agg(held.turn), array_agg(held.counted_seq)
+            INTO v_groups, v_turns, v_counted
+            FROM (SELECT group_id, turn, counted_seq FROM {schema}.groups
+                WHERE lane = 1 AND suspended = 0 AND NOT drained AND transport = p_transport AND priority = p_lanes[1]
+                    AND turn >= CASE WHEN v_fresh THEN p_fresh_from ELSE p_turned_from END
+                    AND turn < CASE WHEN v_fresh THEN 0 ELSE 9223372036854775807 END
+                    AND NOT coalesce(deadline >= v_now, false)
+                ORDER BY turn LIMIT v_left FOR NO KEY UPDATE SKIP LOCKED) held;
         ELSE
-            SELECT o_groups, o_turns INTO v_groups, v_turns
-            FROM {schema}.lock_turns(v_now, p_transport, p_lanes, p_turned_from, 9223372036854775807, v_left);
+            SELECT o_groups, o_turns, o_turns INTO v_groups, v_turns, v_counted FROM {schema}.lock_turns(v_now,
+                p_transport, p_lanes, CASE WHEN v_fresh THEN p_fresh_from ELSE p_turned_from END,
+                CASE WHEN v_fresh THEN 0 ELSE 9223372036854775807 END, v_left);
         END IF;
         IF v_groups IS NULL THEN
             EXIT WHEN NOT v_fresh;
@@ -476,18 +521,20 @@ BEGIN
         END IF;
         IF v_groups IS NOT NULL THEN
             -- A message that was counted and is no longer the head (a lower seq appeared) gets its count back.
-            UPDATE {schema}.messages m SET deliveries = g.deliveries
-            FROM {schema}.groups g WHERE g.transport = p_transport AND g.group_id = ANY (v_groups)
-                AND g.counted_seq IS NOT NULL AND m.transport = p_transport AND m.group_id = g.group_id
-                AND m.seq = g.counted_seq AND EXISTS (SELECT 1 FROM {schema}.messages h
-                    WHERE h.transport = p_transport AND h.group_id = g.group_id AND h.seq < g.counted_seq);
+            IF array_remove(v_counted, NULL) <> '{}' THEN
+                UPDATE {schema}.messages m SET deliveries = g.deliveries
+                FROM {schema}.groups g WHERE g.transport = p_transport AND g.group_id = ANY (v_groups)
+                    AND g.counted_seq IS NOT NULL AND m.transport = p_transport AND m.group_id = g.group_id
+                    AND m.seq = g.counted_seq AND EXISTS (SELECT 1 FROM {schema}.messages h
+                        WHERE h.transport = p_transport AND h.group_id = g.group_id AND h.seq < g.counted_seq);
+            END IF;
             RETURN QUERY UPDATE {schema}.groups g SET lane = 0, token = u.token, turn = u.token, leased_seq = m.seq,
                 deadline = v_now + p_visibility, held_since = v_now, last_claimed_at = v_now, worker_id = p_worker,
                 deliveries = 1 + CASE WHEN g.counted_seq = m.seq THEN g.deliveries ELSE m.deliveries END,
                 counted_seq = m.seq
-            FROM unnest(v_groups, v_turns,
+            FROM (SELECT * FROM unnest(v_groups, v_turns,
                     ARRAY(SELECT nextval('{schema}.tokens') FROM generate_series(1, cardinality(v_groups))))
-                    AS u (group_id, turn, token)
+                    LIMIT v_left) AS u (group_id, turn, token)
                 CROSS JOIN LATERAL (SELECT seq, event, headers, deliveries, published_at FROM {schema}.messages
                     WHERE transport = p_transport AND group_id = u.group_id ORDER BY seq LIMIT 1) m
             WHERE g.transport = p_transport AND g.group_id = u.group_id

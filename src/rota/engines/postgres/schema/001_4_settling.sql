@@ -2,7 +2,9 @@
 
 -- Handled: the message goes, the group is free, or gone with its last message.
 CREATE FUNCTION {schema}.ack_message(p_transport text, p_group text, p_token bigint, p_seq bigint) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_more boolean;
     v_priority integer;
@@ -10,7 +12,9 @@ DECLARE
     v_claimed bigint;
     v_suspended smallint;
 BEGIN
-    PERFORM {schema}.read_committed();
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM {schema}.needs_read_committed();
+    END IF;
     UPDATE {schema}.groups g SET lane = 1, token = NULL, leased_seq = NULL, counted_seq = NULL, deliveries = 0,
         deadline = NULL, held_since = NULL, worker_id = NULL
     WHERE g.transport = p_transport AND g.group_id = p_group AND g.token = p_token
@@ -37,20 +41,24 @@ BEGIN
 END $$;
 
 CREATE FUNCTION {schema}.ack_messages(p_transport text, p_groups text[], p_tokens bigint[], p_seqs bigint[])
-RETURNS integer LANGUAGE plpgsql AS $$
+RETURNS integer LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_groups text[];
     v_seqs bigint[];
     v_empty text[];
 BEGIN
-    PERFORM {schema}.read_committed();
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM {schema}.needs_read_committed();
+    END IF;
     -- In one order everywhere.
     PERFORM 1 FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (p_groups)
     ORDER BY group_id FOR NO KEY UPDATE;
     WITH freed AS (
         UPDATE {schema}.groups g SET lane = 1, token = NULL, leased_seq = NULL, counted_seq = NULL, deliveries = 0,
             deadline = NULL, held_since = NULL, worker_id = NULL
-        FROM unnest(p_groups, p_tokens, p_seqs) AS u (group_id, token, seq)
+        FROM (SELECT * FROM unnest(p_groups, p_tokens, p_seqs) LIMIT cardinality(p_groups)) AS u (group_id, token, seq)
         WHERE g.transport = p_transport AND g.group_id = u.group_id AND g.token = u.token
         RETURNING g.group_id, u.seq, EXISTS (SELECT 1 FROM {schema}.messages m
             WHERE m.transport = p_transport AND m.group_id = g.group_id AND m.seq <> u.seq) AS more)
@@ -59,7 +67,7 @@ BEGIN
     IF v_groups IS NULL THEN
         RETURN 0;
     END IF;
-    DELETE FROM {schema}.messages m USING unnest(v_groups, v_seqs) AS u (group_id, seq)
+    DELETE FROM {schema}.messages m USING (SELECT * FROM unnest(v_groups, v_seqs) LIMIT cardinality(v_groups)) AS u (group_id, seq)
     WHERE m.transport = p_transport AND m.group_id = u.group_id AND m.seq = u.seq;
     IF v_empty IS NOT NULL THEN
         PERFORM {schema}.drop_groups(p_transport, v_empty);
@@ -70,11 +78,15 @@ END $$;
 -- Free the group, or park it; p_back: deliveries that do not count (1 for a release).
 CREATE FUNCTION {schema}.give_up(
     p_now bigint, p_transport text, p_group text, p_token bigint, p_seq bigint, p_delay bigint, p_error text, p_back bigint
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS boolean LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint;
 BEGIN
-    PERFORM {schema}.read_committed();
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM {schema}.needs_read_committed();
+    END IF;
     PERFORM 1 FROM {schema}.groups
     WHERE transport = p_transport AND group_id = p_group AND token = p_token FOR NO KEY UPDATE;
     IF NOT FOUND THEN
@@ -97,21 +109,26 @@ END $$;
 -- The new deadline of each lease, null where it is lost. A group that lapsed under a clock that went back is held again.
 CREATE FUNCTION {schema}.extend_groups(
     p_now bigint, p_transport text, p_groups text[], p_tokens bigint[], p_visibility bigint
-) RETURNS bigint[] LANGUAGE plpgsql AS $$
+) RETURNS bigint[] LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint;
     v_deadlines bigint[];
 BEGIN
-    PERFORM {schema}.read_committed();
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM {schema}.needs_read_committed();
+    END IF;
     PERFORM 1 FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (p_groups)
     ORDER BY group_id FOR NO KEY UPDATE;
     v_now := coalesce(p_now, {schema}.clock_us());
     v_deadlines := ARRAY(SELECT CASE WHEN g.token IS NOT NULL THEN v_now + p_visibility END
-        FROM unnest(p_groups, p_tokens) WITH ORDINALITY AS u (group_id, token, at)
+        FROM (SELECT * FROM unnest(p_groups, p_tokens) WITH ORDINALITY LIMIT cardinality(p_groups)) AS u (group_id, token, at)
         LEFT JOIN {schema}.groups g ON g.transport = p_transport AND g.group_id = u.group_id AND g.token = u.token
             AND g.deadline >= v_now
         ORDER BY u.at);
-    UPDATE {schema}.groups g SET lane = 0, deadline = u.deadline FROM unnest(p_groups, v_deadlines) AS u (group_id, deadline)
+    UPDATE {schema}.groups g SET lane = 0, deadline = u.deadline
+    FROM (SELECT * FROM unnest(p_groups, v_deadlines) LIMIT cardinality(p_groups)) AS u (group_id, deadline)
     WHERE g.transport = p_transport AND g.group_id = u.group_id AND u.deadline IS NOT NULL;
     RETURN v_deadlines;
 END $$;
@@ -119,11 +136,15 @@ END $$;
 -- Dead-letter the message; free the group, forget it if it is empty, suspend it under poison="hold".
 CREATE FUNCTION {schema}.fail_message(
     p_now bigint, p_transport text, p_group text, p_token bigint, p_seq bigint, p_error text
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS boolean LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint;
 BEGIN
-    PERFORM {schema}.read_committed();
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM {schema}.needs_read_committed();
+    END IF;
     PERFORM 1 FROM {schema}.groups
     WHERE transport = p_transport AND group_id = p_group AND token = p_token FOR NO KEY UPDATE;
     IF NOT FOUND THEN
@@ -143,11 +164,15 @@ BEGIN
 END $$;
 
 -- Remove a group's messages, leased ones too; its suspension stays. How many.
-CREATE FUNCTION {schema}.purge_group(p_transport text, p_group text) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.purge_group(p_transport text, p_group text) RETURNS integer LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_count integer;
 BEGIN
-    PERFORM {schema}.read_committed();
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM {schema}.needs_read_committed();
+    END IF;
     PERFORM 1 FROM {schema}.groups WHERE transport = p_transport AND group_id = p_group FOR UPDATE;
     DELETE FROM {schema}.messages WHERE transport = p_transport AND group_id = p_group;
     GET DIAGNOSTICS v_count = ROW_COUNT;
@@ -157,7 +182,9 @@ END $$;
 
 -- One round of forgetting letters whose retention is over.
 CREATE FUNCTION {schema}.forget_messages(p_now bigint, p_transport text, p_limit bigint) RETURNS integer
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
 DECLARE
     v_until bigint := coalesce(p_now, {schema}.clock_us())
         - (SELECT retention FROM {schema}.transports WHERE name = p_transport);
@@ -171,7 +198,8 @@ END $$;
 
 -- Make letters (null: all) live again (D3); their seqs, in the order of the old ones. p_original: those they had.
 CREATE FUNCTION {schema}.redrive_messages(p_now bigint, p_transport text, p_letters bigint[], p_original boolean)
-RETURNS bigint[] LANGUAGE plpgsql AS $$
+RETURNS bigint[] LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_letters bigint[];
     v_old bigint[];
@@ -184,7 +212,9 @@ DECLARE
     v_bound text;
     v_item bigint;
 BEGIN
-    PERFORM {schema}.read_committed();
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM {schema}.needs_read_committed();
+    END IF;
     IF p_letters IS NULL THEN
         PERFORM 1 FROM {schema}.dead_messages WHERE transport = p_transport ORDER BY letter_id FOR UPDATE;
         v_letters := ARRAY(SELECT letter_id FROM {schema}.dead_messages WHERE transport = p_transport ORDER BY seq);
@@ -229,7 +259,7 @@ BEGIN
         PERFORM 1 FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (v_groups)
         ORDER BY group_id FOR NO KEY UPDATE;
         UPDATE {schema}.groups g SET turn = least(g.turn, v_seqs[u.first] - 4611686018427387904)
-        FROM unnest(v_groups, v_firsts) AS u (group_id, first)
+        FROM (SELECT * FROM unnest(v_groups, v_firsts) LIMIT cardinality(v_groups)) AS u (group_id, first)
         WHERE g.transport = p_transport AND g.group_id = u.group_id AND g.turn < 0;
     END IF;
     DELETE FROM {schema}.dead_messages WHERE letter_id = ANY (v_letters);
