@@ -1,6 +1,6 @@
 """Operations written for every SQL engine, in PostgreSQL's words.
 
-Most of their statements differ in the placeholders and the tables' names only: those are put into other words here, once.
+Most of their statements differ in the placeholders and the tables' names only: those are put into other words here.
 """
 
 from __future__ import annotations

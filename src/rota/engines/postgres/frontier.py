@@ -1,8 +1,8 @@
 """From where claims need to look: dead rows before a frontier are not walked again.
 
 Without it claims decay until the next vacuum, and under another session's old snapshot vacuum cannot help: 300,000
-processed jobs cost single claims nine tenths of their rate. At least every ``LOOK_AT_ALL`` seconds a claim looks
-at everything, so what appears behind the frontier (committed late, freed by another process) is passed over for less than
+processed jobs cost single claims nine tenths of their rate. At least every ``LOOK_AT_ALL`` seconds a claim looks at
+everything, so what appears behind the frontier (committed late, freed by another process) is passed over for less than
 a second (T3, Q13). What this process itself puts there draws the frontier back at once.
 """
 
@@ -15,6 +15,8 @@ from typing import Any
 from rota import rules
 
 LOOK_AT_ALL = 0.4
+# A claim that found nothing does so after this time already, if it takes no more than a tenth of it.
+LOOK_AGAIN = 0.02
 _START = -(2**63)
 # More priorities than these are looked for anew.
 _MOST_LANES = 64
@@ -27,14 +29,30 @@ _LATE_SEQS = 200
 class _Frontier:
     def __init__(self) -> None:
         self._looked = float("-inf")
+        # How long looking at everything took, at the utmost a tenth of the time goes into it.
+        self._took = 0.0
         self.epoch = 0
 
-    def _due(self) -> bool:
-        """Whether this claim has to look at everything."""
+    def _due(self, known: bool) -> bool:
+        """Whether this claim has to look at everything: from time to time, and while nothing is known."""
         now = time.monotonic()
-        if now - self._looked < LOOK_AT_ALL:
+        if known and now - self._looked < LOOK_AT_ALL:
             return False
         self._looked = now
+        return True
+
+    def came_back_empty(self, places: tuple[Any, ...]) -> bool:
+        """Whether a claim that found nothing from these places on shall look at everything now.
+
+        Another thread may have freed something a moment ago whose place is not drawn back yet.
+        """
+        now = time.monotonic()
+        if places[0] is None:
+            self._took = now - self._looked
+            return False
+        if now - self._looked < max(LOOK_AGAIN, 10 * self._took):
+            return False
+        self.reset()
         return True
 
     def reset(self) -> None:
@@ -55,7 +73,7 @@ class JobFrontier(_Frontier):
 
     def places(self) -> tuple[Any, ...]:
         """The last five arguments of ``claim_jobs``."""
-        if self._due() or not self._lanes:
+        if self._due(bool(self._lanes)):
             return self.EVERYTHING
         lanes = sorted(self._lanes.items(), reverse=True)
         return (
@@ -92,7 +110,7 @@ class GroupFrontier(_Frontier):
 
     def places(self) -> tuple[Any, ...]:
         """The last four arguments of ``claim_groups``."""
-        if self._due() or not self._lanes:
+        if self._due(bool(self._lanes)):
             return self.EVERYTHING
         return (list(self._lanes), self._fresh, self._turned, self._until)
 

@@ -55,8 +55,8 @@ class PostgresQueue:
         unknown = self.name not in self._engine.known_queues
         # fmt: off
         ((job_id,),) = yield SQL.enqueue, (
-            self._now(), self.name, unknown, payload, priority, delay, run_at, expires, name, key, headers_text(headers),
-            *stamp,
+            self._now(), self.name, unknown, payload, priority, delay, run_at, expires, name, key,
+            headers_text(headers), *stamp,
         )
         # fmt: on
         self._known(delay is not None or run_at is not None)
@@ -75,8 +75,8 @@ class PostgresQueue:
         unknown = self.name not in self._engine.known_queues
         # fmt: off
         ((ids,),) = yield SQL.enqueue_many, (
-            self._now(), self.name, unknown, [number for stamp in distinct for number in stamp], payloads, _some(priorities, 0),
-            _some(delays), _some(run_ats), _some(expiries), _some(names), _some(keys),
+            self._now(), self.name, unknown, [number for stamp in distinct for number in stamp], payloads,
+            _some(priorities, 0), _some(delays), _some(run_ats), _some(expiries), _some(names), _some(keys),
             _some([headers_text(each) for each in headers]),
             None if len(distinct) == 1 else [place[stamp] for stamp in stamps],
         )
@@ -104,6 +104,8 @@ class PostgresQueue:
             places = frontier.places() if now is None else frontier.EVERYTHING
             rows = yield SQL.claim, (now, self.name, worker_id, min(n, 2**31), visibility, *places)
             if not rows:
+                if now is None and frontier.came_back_empty(places):
+                    continue
                 return []
             if rows[0][_ID] is not None:
                 break

@@ -164,6 +164,8 @@ class PostgresTransport:
                     frontier.claimed(epoch, [row[10] for row in rows], {row[7] for row in rows}, began)
                 leases += map(_lease, rows)
             if more is None:
+                if not leases and now is None and frontier.came_back_empty(places):
+                    continue
                 return leases
             # What was cleaned is committed now; look for the rest.
             if more[5] is None:
@@ -316,8 +318,8 @@ class PostgresTransport:
     @reading_verb
     def explain(self, group_id: str) -> Op[ExplanationRow]:
         yield from self._declare(make=False)
-        ((now, transport_suspended_at, suspended_at, messages, since, until, leased, worker_id),) = (
-            yield SQL.explain,
+        ((now, transport_suspended_at, suspended_at, messages, since, until, leased, worker_id),) = yield (
+            SQL.explain,
             self._named(group=group_id),
         )
         return rules.explain_group(

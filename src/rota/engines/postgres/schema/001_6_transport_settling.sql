@@ -1,10 +1,8 @@
--- Settling of transports (T6), their sweep, purge and redrive; read the head of 001_3 first.
+-- Settling of transports (T6), their sweep, purge and redrive; read the head of 001_4 first.
 
 -- Handled: the message goes, the group is free, or gone with its last message.
 CREATE FUNCTION {schema}.ack_message(p_transport text, p_group text, p_token bigint, p_seq bigint) RETURNS boolean
-LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_more boolean;
     v_priority integer;
@@ -41,9 +39,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION {schema}.ack_messages(p_transport text, p_groups text[], p_tokens bigint[], p_seqs bigint[])
-RETURNS integer LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     v_groups text[];
     v_seqs bigint[];
@@ -78,9 +74,7 @@ END $$;
 -- Free the group, or park it; p_back: deliveries that do not count (1 for a release).
 CREATE FUNCTION {schema}.give_up(
     p_now bigint, p_transport text, p_group text, p_token bigint, p_seq bigint, p_delay bigint, p_error text, p_back bigint
-) RETURNS boolean LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint;
 BEGIN
@@ -109,9 +103,7 @@ END $$;
 -- The new deadline of each lease, null where it is lost. A group that lapsed under a clock that went back is held again.
 CREATE FUNCTION {schema}.extend_groups(
     p_now bigint, p_transport text, p_groups text[], p_tokens bigint[], p_visibility bigint
-) RETURNS bigint[] LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint;
     v_deadlines bigint[];
@@ -136,9 +128,7 @@ END $$;
 -- Dead-letter the message; free the group, forget it if it is empty, suspend it under poison="hold".
 CREATE FUNCTION {schema}.fail_message(
     p_now bigint, p_transport text, p_group text, p_token bigint, p_seq bigint, p_error text
-) RETURNS boolean LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint;
 BEGIN
@@ -164,9 +154,7 @@ BEGIN
 END $$;
 
 -- Remove a group's messages, leased ones too; its suspension stays. How many.
-CREATE FUNCTION {schema}.purge_group(p_transport text, p_group text) RETURNS integer LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+CREATE FUNCTION {schema}.purge_group(p_transport text, p_group text) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     v_count integer;
 BEGIN
@@ -182,9 +170,7 @@ END $$;
 
 -- One round of forgetting letters whose retention is over.
 CREATE FUNCTION {schema}.forget_messages(p_now bigint, p_transport text, p_limit bigint) RETURNS integer
-LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_until bigint := coalesce(p_now, {schema}.clock_us())
         - (SELECT retention FROM {schema}.transports WHERE name = p_transport);
@@ -198,8 +184,7 @@ END $$;
 
 -- Make letters (null: all) live again (D3); their seqs, in the order of the old ones. p_original: those they had.
 CREATE FUNCTION {schema}.redrive_messages(p_now bigint, p_transport text, p_letters bigint[], p_original boolean)
-RETURNS bigint[] LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_letters bigint[];
     v_old bigint[];

@@ -1,9 +1,7 @@
 -- Looking: the next due instants, which every idle waiter asks for, and views for people with real timestamps.
 
 -- When something may become claimable by time alone; null for a suspended queue. One probe per distinct priority.
-CREATE FUNCTION {schema}.next_due_job(p_now bigint, p_queue text) RETURNS bigint LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+CREATE FUNCTION {schema}.next_due_job(p_now bigint, p_queue text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := coalesce(p_now, {schema}.clock_us());
     v_below bigint := 2147483648;
@@ -30,9 +28,7 @@ BEGIN
     RETURN v_due;
 END $$;
 
-CREATE FUNCTION {schema}.next_due_group(p_now bigint, p_transport text) RETURNS bigint LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+CREATE FUNCTION {schema}.next_due_group(p_now bigint, p_transport text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := coalesce(p_now, {schema}.clock_us());
 BEGIN

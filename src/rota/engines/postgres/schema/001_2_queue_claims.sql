@@ -1,10 +1,7 @@
 -- The hot verbs of queues, one call each. A function's inner statements see, each, what was committed before it began:
 -- whatever decides is read again in a new statement once the row is locked, and so is the clock (C7). p_now: an injected
 -- clock, null for the server's.
---
--- Planner settings: a custom plan for each call costs three times what its execution does, and where a table has no
--- statistics yet a hash join or a scan looks cheap. An unnest under a LIMIT is taken for one row, so that what is joined to
--- it is looked up. (Sorting must stay allowed: without it ack_jobs walked the primary key.) Two predicates stand verbatim wherever they are needed (a test compares them):
+-- Two predicates stand verbatim wherever they are needed (a test compares them):
 --   valid claim:  state = 1 AND worker_id = p_worker, the token besides; claim_expires_at >= v_now, once it is locked
 --   claimable:    (expires_at IS NULL OR expires_at > v_now)
 --                 AND (state = 0 AND run_at <= v_now OR state = 1 AND claim_expires_at < v_now)
@@ -17,9 +14,7 @@ $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 -- The item that has taken the key, or null: then its row is locked by this transaction and has to be bound by it. Waits
 -- for whoever is just taking it.
 CREATE FUNCTION {schema}.take_key(p_now bigint, p_kind text, p_name text, p_key text) RETURNS bigint
-LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_item bigint;
     v_until bigint;
@@ -52,9 +47,7 @@ END $$;
 
 CREATE FUNCTION {schema}.bind_key(
     p_kind text, p_name text, p_key text, p_item bigint, p_until bigint, p_group text
-) RETURNS void LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE {schema}.keys SET item = p_item, until = p_until, group_id = p_group
     WHERE kind = p_kind AND name = p_name AND key = p_key;
@@ -64,9 +57,7 @@ END $$;
 CREATE FUNCTION {schema}.sweep_keys(
     p_now bigint, p_kind text, p_name text, p_until bigint, p_key text, p_limit bigint,
     OUT o_until bigint, OUT o_key text
-) LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+) LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := coalesce(p_now, {schema}.clock_us());
     v_keys text[];
@@ -93,9 +84,7 @@ CREATE FUNCTION {schema}.enqueue(
     p_now bigint, p_queue text, p_note boolean, p_payload text, p_priority bigint, p_delay bigint, p_run_at bigint,
     p_expires bigint, p_name text, p_key text, p_headers text, p_visibility bigint, p_max_attempts bigint,
     p_backoff_base bigint, p_retention bigint, p_keep_done bigint, p_key_ttl bigint
-) RETURNS bigint LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint;
     v_id bigint;
@@ -129,9 +118,7 @@ CREATE FUNCTION {schema}.enqueue_many(
     p_now bigint, p_queue text, p_note boolean, p_stamps bigint[], p_payloads text[], p_priorities bigint[],
     p_delays bigint[], p_run_ats bigint[], p_expires bigint[], p_names text[], p_keys text[], p_headers text[],
     p_stamp_of bigint[]
-) RETURNS bigint[] LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint;
     v_ids bigint[];
@@ -188,9 +175,7 @@ END $$;
 
 -- Move jobs, locked by the caller, to the dead, in this order.
 CREATE FUNCTION {schema}.bury_jobs(p_now bigint, p_ids bigint[], p_reason text, p_error text) RETURNS void
-LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_letters bigint[];
 BEGIN
@@ -215,9 +200,7 @@ END $$;
 -- One round, never waiting: lapsed claims into the claim lane (exhausted ones to the dead), expired jobs out of it.
 -- Whether there may be more; null: others are just at it.
 CREATE FUNCTION {schema}.clean_jobs(p_now bigint, p_queue text, p_lapsed_from bigint, p_expired_from bigint, p_limit bigint)
-RETURNS boolean LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     v_lapsed bigint[];
     v_expired bigint[];
@@ -253,14 +236,13 @@ CREATE FUNCTION {schema}.claim_jobs(
     o_max_attempts bigint, o_run_at bigint, o_enqueued_at bigint, o_expires_at bigint, o_worker_id text, o_token bigint,
     o_claimed_at bigint, o_claim_expires_at bigint, o_releases bigint, o_last_error text, o_visibility bigint,
     o_backoff_base bigint
-) LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+) LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := coalesce(p_now, {schema}.clock_us());
     v_suspended_at bigint;
     v_lapsed boolean;
     v_expired boolean;
+    v_search boolean;
     v_more boolean := false;
     v_priority integer;
     v_below bigint := 2147483648;
@@ -270,13 +252,15 @@ DECLARE
     v_found bigint[];
     v_ids bigint[] := '{}';
     v_count integer := 0;
+    v_tokens bigint[];
 BEGIN
     SELECT (SELECT suspended_at FROM {schema}.queues WHERE name = p_queue),
         EXISTS (SELECT 1 FROM {schema}.jobs WHERE lane = 0 AND queue = p_queue
             AND claim_expires_at < v_now AND claim_expires_at >= p_lapsed_from),
         EXISTS (SELECT 1 FROM {schema}.jobs WHERE lane = 1 AND queue = p_queue
-            AND expires_at <= v_now AND expires_at >= p_expired_from)
-    INTO v_suspended_at, v_lapsed, v_expired;
+            AND expires_at <= v_now AND expires_at >= p_expired_from),
+        p_lanes IS NULL OR EXISTS (SELECT 1 FROM {schema}.jobs WHERE lane = 1 AND queue = p_queue AND priority > p_lanes[1])
+    INTO v_suspended_at, v_lapsed, v_expired, v_search;
     IF v_suspended_at IS NOT NULL THEN
         RETURN;
     END IF;
@@ -284,14 +268,19 @@ BEGIN
         v_more := {schema}.clean_jobs(v_now, p_queue, p_lapsed_from, p_expired_from, 1000);
         -- What was set free stands in its old place.
         p_lanes := NULL;
+        v_search := true;
     END IF;
     LOOP
         -- A priority nobody told of, between the last one and the next known one; else that one.
-        SELECT priority INTO v_priority FROM {schema}.jobs
-        WHERE lane = 1 AND queue = p_queue AND priority < v_below
-            AND priority > coalesce(p_lanes[v_known], -2147483649)
-        ORDER BY priority DESC, run_at, id LIMIT 1;
-        IF FOUND THEN
+        v_priority := NULL;
+        IF v_search THEN
+            SELECT priority INTO v_priority FROM {schema}.jobs
+            WHERE lane = 1 AND queue = p_queue AND priority < v_below
+                AND priority > coalesce(p_lanes[v_known], -2147483649)
+            ORDER BY priority DESC, run_at, id LIMIT 1;
+        END IF;
+        v_search := true;
+        IF v_priority IS NOT NULL THEN
             v_run_at := -9223372036854775808;
             v_id := v_run_at;
         ELSE
@@ -320,269 +309,17 @@ BEGIN
     IF v_count = 0 THEN
         RETURN;
     END IF;
+    IF v_count = 1 THEN
+        v_tokens := ARRAY[nextval('{schema}.tokens')];
+    ELSE
+        v_tokens := ARRAY(SELECT nextval('{schema}.tokens') FROM generate_series(1, v_count));
+    END IF;
     -- A new statement: the locks are held.
     RETURN QUERY UPDATE {schema}.jobs j SET lane = 0, state = 1, attempts = j.attempts + 1, token = u.token,
         worker_id = p_worker, claimed_at = v_now, claim_expires_at = v_now + coalesce(p_visibility, j.visibility)
-    FROM (SELECT * FROM unnest(v_ids, ARRAY(SELECT nextval('{schema}.tokens') FROM generate_series(1, v_count))) LIMIT v_count)
-        AS u (id, token)
+    FROM (SELECT * FROM unnest(v_ids, v_tokens) LIMIT v_count) AS u (id, token)
     WHERE j.id = u.id
     RETURNING j.id, j.name, j.payload, j.headers, j.priority::bigint, j.attempts, j.max_attempts, j.run_at, j.enqueued_at,
         j.expires_at, j.worker_id, j.token, j.claimed_at, j.claim_expires_at, j.releases, j.last_error,
         coalesce(p_visibility, j.visibility), j.backoff_base;
-END $$;
-
--- Settling (Q6, Q7, Q9) --------------------------------------------------------------------------------------------
-
-CREATE FUNCTION {schema}.keep_jobs(p_now bigint, p_ids bigint[], p_result text) RETURNS void LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
-BEGIN
-    INSERT INTO {schema}.done_jobs (id, done_at, kept_until, run_at, enqueued_at, expires_at, claim_expires_at,
-        claimed_at, attempts, releases, visibility, max_attempts, backoff_base, dead_letter_retention, keep_done,
-        key_ttl, priority, queue, worker_id, name, key, last_error, previous_error, headers, payload, result)
-    SELECT id, p_now, p_now + keep_done, run_at, enqueued_at, expires_at, claim_expires_at,
-        claimed_at, attempts, releases, visibility, max_attempts, backoff_base, dead_letter_retention, keep_done,
-        key_ttl, priority, queue, worker_id, name, key, last_error, previous_error, headers, payload, p_result
-    FROM {schema}.jobs WHERE id = ANY (p_ids) AND keep_done > 0;
-END $$;
-
-CREATE FUNCTION {schema}.ack_job(
-    p_now bigint, p_queue text, p_id bigint, p_token bigint, p_worker text, p_result text
-) RETURNS boolean LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
-DECLARE
-    v_now bigint;
-    v_deadline bigint;
-    v_keep bigint;
-BEGIN
-    SELECT claim_expires_at, keep_done INTO v_deadline, v_keep FROM {schema}.jobs
-    WHERE id = p_id AND queue = p_queue AND token = p_token AND state = 1 AND worker_id = p_worker FOR UPDATE;
-    v_now := coalesce(p_now, {schema}.clock_us());
-    IF NOT FOUND OR v_deadline < v_now THEN
-        RETURN false;
-    END IF;
-    IF v_keep > 0 THEN
-        PERFORM {schema}.keep_jobs(v_now, ARRAY[p_id], p_result);
-    END IF;
-    DELETE FROM {schema}.jobs WHERE id = p_id;
-    RETURN true;
-END $$;
-
--- A token that is null asks for a bare id.
-CREATE FUNCTION {schema}.ack_jobs(p_now bigint, p_queue text, p_worker text, p_ids bigint[], p_tokens bigint[])
-RETURNS integer LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
-DECLARE
-    v_now bigint;
-    v_ids bigint[];
-    v_deadline bigint;
-    v_keep bigint;
-BEGIN
-    -- In one order everywhere.
-    SELECT array_agg(held.id), min(held.claim_expires_at), max(held.keep_done) INTO v_ids, v_deadline, v_keep
-    FROM (SELECT j.id, j.claim_expires_at, j.keep_done FROM (SELECT * FROM unnest(p_ids, p_tokens) LIMIT cardinality(p_ids)) AS u (id, token)
-        JOIN {schema}.jobs j ON j.id = u.id
-        WHERE j.queue = p_queue AND (j.token = u.token OR u.token IS NULL) AND j.state = 1 AND j.worker_id = p_worker
-        ORDER BY j.id FOR UPDATE OF j) held;
-    v_now := coalesce(p_now, {schema}.clock_us());
-    IF v_deadline < v_now THEN
-        v_ids := ARRAY(SELECT id FROM {schema}.jobs WHERE id = ANY (v_ids) AND claim_expires_at >= v_now);
-    END IF;
-    IF v_keep > 0 THEN
-        PERFORM {schema}.keep_jobs(v_now, v_ids, NULL);
-    END IF;
-    DELETE FROM {schema}.jobs WHERE id = ANY (v_ids);
-    GET DIAGNOSTICS v_keep = ROW_COUNT;
-    RETURN v_keep;
-END $$;
-
-CREATE FUNCTION {schema}.retry_job(
-    p_now bigint, p_queue text, p_id bigint, p_token bigint, p_worker text, p_error text, p_delay bigint
-) RETURNS boolean LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
-DECLARE
-    v_now bigint;
-    v_deadline bigint;
-    v_exhausted boolean;
-BEGIN
-    SELECT claim_expires_at, attempts >= max_attempts INTO v_deadline, v_exhausted FROM {schema}.jobs
-    WHERE id = p_id AND queue = p_queue AND token = p_token AND state = 1 AND worker_id = p_worker FOR UPDATE;
-    v_now := coalesce(p_now, {schema}.clock_us());
-    IF NOT FOUND OR v_deadline < v_now THEN
-        RETURN false;
-    END IF;
-    IF v_exhausted THEN
-        PERFORM {schema}.bury_jobs(v_now, ARRAY[p_id], 'max attempts exceeded', p_error);
-    ELSE
-        UPDATE {schema}.jobs SET lane = 1, state = 0, run_at = v_now + p_delay, worker_id = NULL, token = NULL,
-            claimed_at = NULL, claim_expires_at = NULL,
-            previous_error = CASE WHEN p_error IS NULL THEN previous_error ELSE last_error END,
-            last_error = coalesce(p_error, last_error)
-        WHERE id = p_id;
-    END IF;
-    RETURN true;
-END $$;
-
-CREATE FUNCTION {schema}.fail_job(
-    p_now bigint, p_queue text, p_id bigint, p_token bigint, p_worker text, p_error text
-) RETURNS boolean LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
-DECLARE
-    v_now bigint;
-    v_deadline bigint;
-BEGIN
-    SELECT claim_expires_at INTO v_deadline FROM {schema}.jobs
-    WHERE id = p_id AND queue = p_queue AND token = p_token AND state = 1 AND worker_id = p_worker FOR UPDATE;
-    v_now := coalesce(p_now, {schema}.clock_us());
-    IF NOT FOUND OR v_deadline < v_now THEN
-        RETURN false;
-    END IF;
-    PERFORM {schema}.bury_jobs(v_now, ARRAY[p_id], 'failed', p_error);
-    RETURN true;
-END $$;
-
-CREATE FUNCTION {schema}.release_job(
-    p_now bigint, p_queue text, p_id bigint, p_token bigint, p_worker text, p_delay bigint
-) RETURNS boolean LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
-DECLARE
-    v_now bigint;
-    v_deadline bigint;
-BEGIN
-    SELECT claim_expires_at INTO v_deadline FROM {schema}.jobs
-    WHERE id = p_id AND queue = p_queue AND token = p_token AND state = 1 AND worker_id = p_worker FOR UPDATE;
-    v_now := coalesce(p_now, {schema}.clock_us());
-    IF NOT FOUND OR v_deadline < v_now THEN
-        RETURN false;
-    END IF;
-    UPDATE {schema}.jobs SET lane = 1, state = 0, run_at = coalesce(v_now + p_delay, run_at), attempts = attempts - 1,
-        releases = releases + 1, worker_id = NULL, token = NULL, claimed_at = NULL, claim_expires_at = NULL
-    WHERE id = p_id;
-    RETURN true;
-END $$;
-
--- The new deadline of each claim, null where it is lost. A job that lapsed under a clock that went back is held again.
-CREATE FUNCTION {schema}.heartbeat_jobs(
-    p_now bigint, p_queue text, p_ids bigint[], p_tokens bigint[], p_workers text[], p_lastings bigint[]
-) RETURNS bigint[] LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
-DECLARE
-    v_now bigint;
-    v_deadlines bigint[];
-BEGIN
-    PERFORM 1 FROM {schema}.jobs WHERE id = ANY (p_ids) ORDER BY id FOR UPDATE;
-    v_now := coalesce(p_now, {schema}.clock_us());
-    v_deadlines := ARRAY(SELECT CASE WHEN j.id IS NOT NULL THEN v_now + u.lasting END
-        FROM (SELECT * FROM unnest(p_ids, p_tokens, p_workers, p_lastings) WITH ORDINALITY LIMIT cardinality(p_ids))
-            AS u (id, token, worker, lasting, at)
-        LEFT JOIN {schema}.jobs j ON j.id = u.id AND j.queue = p_queue AND j.token = u.token AND j.state = 1
-            AND j.worker_id = u.worker AND j.claim_expires_at >= v_now
-        ORDER BY u.at);
-    UPDATE {schema}.jobs j SET lane = 0, claim_expires_at = u.deadline
-    FROM (SELECT * FROM unnest(p_ids, v_deadlines) LIMIT cardinality(p_ids)) AS u (id, deadline)
-    WHERE j.id = u.id AND u.deadline IS NOT NULL;
-    RETURN v_deadlines;
-END $$;
-
-CREATE FUNCTION {schema}.cancel_job(p_queue text, p_id bigint) RETURNS boolean LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
-BEGIN
-    DELETE FROM {schema}.jobs WHERE id = p_id AND queue = p_queue;
-    RETURN FOUND;
-END $$;
-
--- Sweep (Q12) and redrive (D3) -------------------------------------------------------------------------------------
-
--- One round: the jobs that expired first, held ones too. How many it looked at, how many it moved.
-CREATE FUNCTION {schema}.sweep_jobs(p_now bigint, p_queue text, p_limit bigint, OUT o_seen integer, OUT o_moved integer)
-LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
-DECLARE
-    v_now bigint := coalesce(p_now, {schema}.clock_us());
-    v_ids bigint[];
-BEGIN
-    v_ids := ARRAY(SELECT found.id FROM (
-            (SELECT expires_at, id FROM {schema}.jobs WHERE queue = p_queue AND lane = 0 AND expires_at <= v_now
-                ORDER BY expires_at, id LIMIT p_limit)
-            UNION ALL
-            (SELECT expires_at, id FROM {schema}.jobs WHERE queue = p_queue AND lane = 1 AND expires_at <= v_now
-                ORDER BY expires_at, id LIMIT p_limit)
-            UNION ALL
-            (SELECT expires_at, id FROM {schema}.jobs WHERE queue = p_queue AND lane = 2 AND expires_at <= v_now
-                ORDER BY expires_at, id LIMIT p_limit)
-        ) found ORDER BY found.expires_at, found.id LIMIT p_limit);
-    o_seen := cardinality(v_ids);
-    PERFORM 1 FROM {schema}.jobs WHERE id = ANY (v_ids) ORDER BY id FOR UPDATE;
-    v_now := coalesce(p_now, {schema}.clock_us());
-    v_ids := ARRAY(SELECT id FROM {schema}.jobs WHERE id = ANY (v_ids) AND expires_at <= v_now ORDER BY expires_at, id);
-    o_moved := cardinality(v_ids);
-    PERFORM {schema}.bury_jobs(v_now, v_ids, 'expired', NULL);
-END $$;
-
--- One round of forgetting letters and done records whose time is over; the larger of both counts.
-CREATE FUNCTION {schema}.forget_jobs(p_now bigint, p_queue text, p_limit bigint) RETURNS integer LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
-DECLARE
-    v_now bigint := coalesce(p_now, {schema}.clock_us());
-    v_letters integer;
-    v_done integer;
-BEGIN
-    DELETE FROM {schema}.dead_jobs WHERE letter_id = ANY (ARRAY(SELECT letter_id FROM {schema}.dead_jobs
-        WHERE queue = p_queue AND retained_until <= v_now ORDER BY retained_until LIMIT p_limit FOR UPDATE SKIP LOCKED));
-    GET DIAGNOSTICS v_letters = ROW_COUNT;
-    DELETE FROM {schema}.done_jobs WHERE id = ANY (ARRAY(SELECT id FROM {schema}.done_jobs
-        WHERE queue = p_queue AND kept_until <= v_now ORDER BY kept_until LIMIT p_limit FOR UPDATE SKIP LOCKED));
-    GET DIAGNOSTICS v_done = ROW_COUNT;
-    RETURN greatest(v_letters, v_done);
-END $$;
-
--- The jobs' ids, ascending. p_letters null: all.
-CREATE FUNCTION {schema}.redrive_jobs(p_now bigint, p_queue text, p_letters bigint[]) RETURNS bigint[]
-LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
-DECLARE
-    v_now bigint;
-    v_letters bigint[];
-    v_ids bigint[];
-    v_dropped bigint[] := '{}';
-    v_letter record;
-    v_bound text;
-    v_item bigint;
-BEGIN
-    IF p_letters IS NULL THEN
-        v_letters := ARRAY(SELECT letter_id FROM {schema}.dead_jobs WHERE queue = p_queue ORDER BY letter_id FOR UPDATE);
-    ELSE
-        v_letters := ARRAY(SELECT letter_id FROM {schema}.dead_jobs
-            WHERE queue = p_queue AND letter_id = ANY (p_letters) ORDER BY letter_id FOR UPDATE);
-    END IF;
-    FOR v_letter IN SELECT key, id, enqueued_at + key_ttl AS until FROM {schema}.dead_jobs
-        WHERE letter_id = ANY (v_letters) AND key IS NOT NULL ORDER BY key, id
-    LOOP
-        v_item := {schema}.take_key(p_now, 'queue', p_queue, v_letter.key);
-        IF v_letter.key = v_bound OR v_item <> v_letter.id THEN
-            v_dropped := v_dropped || v_letter.id;
-        ELSE
-            v_bound := v_letter.key;
-            PERFORM {schema}.bind_key('queue', p_queue, v_letter.key, v_letter.id, v_letter.until, NULL);
-        END IF;
-    END LOOP;
-    v_now := coalesce(p_now, {schema}.clock_us());
-    INSERT INTO {schema}.jobs (id, run_at, enqueued_at, releases, visibility, max_attempts, backoff_base,
-        dead_letter_retention, keep_done, key_ttl, priority, queue, name, key, last_error, previous_error, headers, payload)
-    SELECT id, v_now, enqueued_at, releases, visibility, max_attempts, backoff_base,
-        dead_letter_retention, keep_done, key_ttl, priority, queue, name, CASE WHEN id <> ALL (v_dropped) THEN key END,
-        last_error, previous_error, headers, payload
-    FROM {schema}.dead_jobs WHERE letter_id = ANY (v_letters);
-    v_ids := ARRAY(SELECT id FROM {schema}.dead_jobs WHERE letter_id = ANY (v_letters) ORDER BY id);
-    DELETE FROM {schema}.dead_jobs WHERE letter_id = ANY (v_letters);
-    RETURN v_ids;
 END $$;
