@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from hypothesis import HealthCheck, settings
 
 import rota
@@ -88,12 +89,33 @@ class Subject:
         self.handles.append(handle)
 
 
+class Postgres:
+    """Two schemas of one database, emptied instead of made anew; set up by ``conftest`` for the whole run."""
+
+    url = ""
+
+    def open(self, schema: str, clock: ManualClock) -> Any:
+        store = rota.open(self.url, schema=schema, migrate=True, notify=False, pool_size=2, clock=clock, rng=Half())
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            rows = connection.execute(
+                "SELECT format('%%I.%%I', schemaname, tablename) FROM pg_tables "
+                "WHERE schemaname = %s AND tablename <> 'meta'",
+                (schema,),
+            ).fetchall()
+            connection.execute("TRUNCATE " + ", ".join(name for (name,) in rows))  # type: ignore[arg-type]
+        return store
+
+
+POSTGRES = Postgres()
+
+
 class Subjects(list[Subject]):
     """Every engine, on one clock; each with a foreign store beside it."""
 
-    def __init__(self, clock: ManualClock) -> None:
+    def __init__(self, clock: ManualClock, *, steady: bool = True) -> None:
         super().__init__()
         self.clock = clock
+        self._steady = steady
         self._folder = Path(tempfile.mkdtemp(prefix="rota-model-", dir=MEMORY_DISK))
         for name in engines():
             self.append(Subject(name, lambda name=name: self.open(name, "model")))
@@ -102,6 +124,11 @@ class Subjects(list[Subject]):
         if engine == "memory":
             # Encoded, so that handles and letters of both engines can be compared.
             return rota.open("memory://?codec=json", clock=self.clock, rng=Half())
+        if engine == "postgres":
+            store = POSTGRES.open(file, self.clock)
+            # A clock that never goes back: claims carry their frontier as they do under the server's clock.
+            store._core.engine.bounded = self._steady
+            return store
         return rota.open(f"sqlite:///{self._folder}/{file}.db", clock=self.clock, rng=Half(), durability="normal")
 
     def close(self) -> None:
@@ -112,4 +139,4 @@ class Subjects(list[Subject]):
 
 def engines() -> list[str]:
     """All of them; ROTA_MODEL_ENGINES picks some while one is being written."""
-    return os.environ.get("ROTA_MODEL_ENGINES", "memory,sqlite").split(",")
+    return os.environ.get("ROTA_MODEL_ENGINES", "memory,sqlite,postgres").split(",")

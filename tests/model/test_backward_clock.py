@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from model.subjects import SECOND, START, Subjects, clock_at_start, walks
+from model.subjects import SECOND, START, Subjects, clock_at_start, engines, walks
 
 MOVES = (-3_600 * SECOND, -10 * SECOND, -SECOND, -1, 0, 1, SECOND, 10 * SECOND, 3_600 * SECOND)
 
@@ -40,7 +40,7 @@ class Trace:
         self.name = name
         self.clock = clock_at_start()
         self.now = START
-        self.subjects = Subjects(self.clock)
+        self.subjects = Subjects(self.clock, steady=False)
         self.store = next(subject.store for subject in self.subjects if subject.name == name)
         self.ends = Ends()
         self.handles: list[tuple[Any, Any]] = []
@@ -72,7 +72,7 @@ class Trace:
         self.subjects.close()
 
 
-@pytest.mark.parametrize("name", ["memory", "sqlite"])
+@pytest.mark.parametrize("name", engines())
 @pytest.mark.parametrize("seed", walks(12))
 def test_C9_a_queue_stays_safe(seed: int, name: str) -> None:
     trace = Trace(seed, name)
@@ -100,7 +100,7 @@ def test_C9_a_queue_stays_safe(seed: int, name: str) -> None:
     trace.close()
 
 
-@pytest.mark.parametrize("name", ["memory", "sqlite"])
+@pytest.mark.parametrize("name", engines())
 @pytest.mark.parametrize("seed", walks(12))
 def test_C9_a_transport_stays_safe(seed: int, name: str) -> None:
     trace = Trace(seed, name)

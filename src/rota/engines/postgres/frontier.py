@@ -56,9 +56,13 @@ class _Frontier:
         return True
 
     def reset(self) -> None:
-        """The next claim looks at everything."""
+        """Forget every place: something may stand behind it."""
         self.epoch += 1
         self._looked = float("-inf")
+        self._forget()
+
+    def _forget(self) -> None:
+        raise NotImplementedError
 
 
 class JobFrontier(_Frontier):
@@ -68,6 +72,9 @@ class JobFrontier(_Frontier):
 
     def __init__(self) -> None:
         super().__init__()
+        self._forget()
+
+    def _forget(self) -> None:
         self._lanes: dict[int, tuple[int, int]] = {}
         self._until = _START
 
@@ -103,6 +110,9 @@ class GroupFrontier(_Frontier):
 
     def __init__(self) -> None:
         super().__init__()
+        self._forget()
+
+    def _forget(self) -> None:
         self._lanes: tuple[int, ...] = ()
         self._fresh = _START
         self._turned = 0

@@ -27,7 +27,7 @@ SQL = Blocks("rota.engines.postgres", "statements/queue.sql")
 FORGOTTEN_AT_ONCE = 10_000
 # How often a claim looks again when others are just freeing what it found lapsed.
 OUTRUN = 3
-_ID, _MORE = 0, 17
+_ID, _CLEANED, _MORE = 0, 10, 17
 _KEYS_START = (-(2**63), "")
 
 
@@ -99,12 +99,12 @@ class PostgresQueue:
             return []
         outrun = 0
         while True:
-            now, frontier = self._now(), self._frontier
+            frontier = self._frontier
             epoch = frontier.epoch
-            places = frontier.places() if now is None else frontier.EVERYTHING
-            rows = yield SQL.claim, (now, self.name, worker_id, min(n, 2**31), visibility, *places)
+            places = frontier.places() if self._engine.bounded else frontier.EVERYTHING
+            rows = yield SQL.claim, (self._now(), self.name, worker_id, min(n, 2**31), visibility, *places)
             if not rows:
-                if now is None and frontier.came_back_empty(places):
+                if frontier.came_back_empty(places):
                     continue
                 return []
             if rows[0][_ID] is not None:
@@ -116,8 +116,10 @@ class PostgresQueue:
                     return []
         if len(rows) > 1:
             rows.sort(key=_token)
-        claims = list(map(_claim, rows))
-        if now is None:
+        claims = [_claim(row, worker_id) for row in rows]
+        if rows[0][_CLEANED]:
+            frontier.reset()
+        elif self._engine.bounded:
             frontier.claimed(epoch, claims)
         return claims
 
@@ -287,7 +289,6 @@ def _token(row: tuple[Any, ...]) -> int:
     return token
 
 
-def _claim(row: tuple[Any, ...]) -> JobClaim:
-    if row[3] is None:
-        return JobClaim._make(row)
-    return JobClaim._make(row)._replace(headers=headers_of(row[3]))
+def _claim(row: tuple[Any, ...], worker_id: str) -> JobClaim:
+    headers = None if row[3] is None else headers_of(row[3])
+    return JobClaim._make((*row[:3], headers, *row[4:_CLEANED], worker_id, *row[_CLEANED + 1 :]))

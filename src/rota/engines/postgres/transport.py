@@ -150,21 +150,22 @@ class PostgresTransport:
         leases: list[LeaseClaim] = []
         outrun = 0
         while True:
-            now = self._now()
             epoch = frontier.epoch
-            places = frontier.places() if now is None else frontier.EVERYTHING
+            places = frontier.places() if self._engine.bounded else frontier.EVERYTHING
             wanted = min(n, 2**31) - len(leases)
-            rows = yield SQL.claim, (now, self.name, worker_id, wanted, visibility, floor, *places)
+            rows = yield SQL.claim, (self._now(), self.name, worker_id, wanted, visibility, floor, *places)
             more = rows.pop() if rows and rows[-1][0] is None else None
             if rows:
                 if len(rows) > 1:
                     rows.sort(key=_token)
-                if now is None:
+                if rows[0][4]:
+                    frontier.reset()
+                elif self._engine.bounded:
                     began = rows[0][6] - visibility
                     frontier.claimed(epoch, [row[10] for row in rows], {row[7] for row in rows}, began)
-                leases += map(_lease, rows)
+                leases += [_lease(row, worker_id) for row in rows]
             if more is None:
-                if not leases and now is None and frontier.came_back_empty(places):
+                if not leases and frontier.came_back_empty(places):
                     continue
                 return leases
             # What was cleaned is committed now; look for the rest.
@@ -382,8 +383,6 @@ def _token(row: tuple[Any, ...]) -> int:
     return token
 
 
-def _lease(row: tuple[Any, ...]) -> LeaseClaim:
-    headers = row[8]
-    return LeaseClaim._make(
-        (*row[:8], None if headers is None else headers_of(headers), row[9], options_of(row[11]).backoff_base)
-    )
+def _lease(row: tuple[Any, ...], worker_id: str) -> LeaseClaim:
+    headers = None if row[8] is None else headers_of(row[8])
+    return LeaseClaim._make((*row[:4], worker_id, *row[5:8], headers, row[9], options_of(row[11]).backoff_base))

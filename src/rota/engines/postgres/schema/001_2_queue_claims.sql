@@ -225,7 +225,7 @@ BEGIN
 END $$;
 
 -- Up to p_n claims; sort them by token. A row without an id, alone: call again, cleaning is not over (o_backoff_base null:
--- others are just at it).
+-- others are just at it). o_cleaned: jobs were set free that may stand before the places given.
 -- p_lanes, p_run_ats, p_ids: priorities from the highest down and, for each, from where to look; p_lapsed_from and
 -- p_expired_from likewise for the deadlines. Dead rows before those places need not be walked again. Null: look at all.
 CREATE FUNCTION {schema}.claim_jobs(
@@ -233,7 +233,7 @@ CREATE FUNCTION {schema}.claim_jobs(
     p_ids bigint[], p_lapsed_from bigint, p_expired_from bigint
 ) RETURNS TABLE (
     o_id bigint, o_name text, o_payload text, o_headers text, o_priority bigint, o_attempts bigint,
-    o_max_attempts bigint, o_run_at bigint, o_enqueued_at bigint, o_expires_at bigint, o_worker_id text, o_token bigint,
+    o_max_attempts bigint, o_run_at bigint, o_enqueued_at bigint, o_expires_at bigint, o_cleaned boolean, o_token bigint,
     o_claimed_at bigint, o_claim_expires_at bigint, o_releases bigint, o_last_error text, o_visibility bigint,
     o_backoff_base bigint
 ) LANGUAGE plpgsql AS $$
@@ -302,7 +302,8 @@ BEGIN
         v_below := v_priority;
     END LOOP;
     IF v_more AND v_count < p_n OR v_more IS NULL AND v_count = 0 THEN
-        RETURN QUERY SELECT NULL::bigint, NULL, NULL, NULL, 0::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint, NULL,
+        RETURN QUERY SELECT NULL::bigint, NULL, NULL, NULL, 0::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint,
+            NULL::boolean,
             0::bigint, 0::bigint, 0::bigint, 0::bigint, NULL, 0::bigint, v_more::int::bigint;
         RETURN;
     END IF;
@@ -320,6 +321,6 @@ BEGIN
     FROM (SELECT * FROM unnest(v_ids, v_tokens) LIMIT v_count) AS u (id, token)
     WHERE j.id = u.id
     RETURNING j.id, j.name, j.payload, j.headers, j.priority::bigint, j.attempts, j.max_attempts, j.run_at, j.enqueued_at,
-        j.expires_at, j.worker_id, j.token, j.claimed_at, j.claim_expires_at, j.releases, j.last_error,
+        j.expires_at, v_lapsed OR v_expired, j.token, j.claimed_at, j.claim_expires_at, j.releases, j.last_error,
         coalesce(p_visibility, j.visibility), j.backoff_base;
 END $$;

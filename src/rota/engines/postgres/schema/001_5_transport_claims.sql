@@ -79,7 +79,7 @@ BEGIN
 END $$;
 
 -- Up to p_n leases; sort them by token. A row without a seq: call again for the rest, cleaning is not over (o_deliveries
--- null: others are just at it).
+-- null: others are just at it). o_cleaned: groups were set free that may stand before the places given.
 -- p_lanes: priorities known to be in use, ascending. p_fresh_from, p_turned_from: from where to look among groups never
 -- claimed (turns below 0) and claimed ones; p_lapsed_from likewise for the deadlines. Dead rows before those places need
 -- not be walked again.
@@ -87,7 +87,7 @@ CREATE FUNCTION {schema}.claim_groups(
     p_now bigint, p_transport text, p_worker text, p_n bigint, p_visibility bigint, p_floor bigint, p_lanes bigint[],
     p_fresh_from bigint, p_turned_from bigint, p_lapsed_from bigint
 ) RETURNS TABLE (
-    o_seq bigint, o_group_id text, o_event text, o_token bigint, o_worker_id text, o_deliveries bigint,
+    o_seq bigint, o_group_id text, o_event text, o_token bigint, o_cleaned boolean, o_deliveries bigint,
     o_deadline bigint, o_priority bigint, o_headers text, o_published_at bigint, o_turn bigint, o_options text
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -210,7 +210,7 @@ BEGIN
                 CROSS JOIN LATERAL (SELECT seq, event, headers, deliveries, published_at FROM {schema}.messages
                     WHERE transport = p_transport AND group_id = u.group_id ORDER BY seq LIMIT 1) m
             WHERE g.transport = p_transport AND g.group_id = u.group_id
-            RETURNING m.seq, g.group_id, m.event, g.token, g.worker_id, g.deliveries, g.deadline, g.priority::bigint, m.headers,
+            RETURNING m.seq, g.group_id, m.event, g.token, v_lapsed OR v_drained, g.deliveries, g.deadline, g.priority::bigint, m.headers,
                 m.published_at, u.turn, v_options;
             v_left := v_left - cardinality(v_groups);
         END IF;
@@ -223,7 +223,7 @@ BEGIN
     END LOOP;
     v_more := v_more OR v_cleaned >= 1000;
     IF v_left > 0 AND v_more OR v_left = p_n AND v_more IS NULL THEN
-        RETURN QUERY SELECT NULL::bigint, NULL, NULL, 0::bigint, NULL, v_more::int::bigint, 0::bigint, 0::bigint, NULL, 0::bigint,
+        RETURN QUERY SELECT NULL::bigint, NULL, NULL, 0::bigint, NULL::boolean, v_more::int::bigint, 0::bigint, 0::bigint, NULL, 0::bigint,
             0::bigint, NULL;
     END IF;
 END $$;
