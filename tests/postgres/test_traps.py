@@ -1,0 +1,477 @@
+"""The traps of one statement's snapshot and of locks: each scenario with the guard in place, and with it taken out.
+
+The interleavings are made, not waited for: one session stays in a transaction while another one runs into it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+import rota
+from postgres.sabotage import SECOND, Running, Session, sabotage
+
+Sessions = Callable[[], Session]
+
+guarded = pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "sabotaged"])
+
+
+@pytest.fixture
+def sessions(postgres_url: str) -> Iterator[Sessions]:
+    """Makes sessions; the transport "t" is there."""
+    made: list[Session] = []
+
+    def new() -> Session:
+        made.append(Session(postgres_url))
+        return made[-1]
+
+    with rota.open(postgres_url, notify=False) as store:
+        store.transport("t").suspend("nobody")
+        store.transport("t").resume("nobody")
+    yield new
+    for session in made:
+        session.close()
+
+
+# -- One statement's snapshot is older than the locks it takes ---------------------------------------------------------
+
+# The claim that reads the head in the statement that locks the group.
+STALE_CLAIM = """
+    RETURN QUERY WITH picked AS MATERIALIZED (
+        SELECT g.group_id, g.turn, m.* FROM "rota".groups g CROSS JOIN LATERAL (
+            SELECT seq, event, headers, deliveries, published_at FROM "rota".messages
+            WHERE transport = p_transport AND group_id = g.group_id ORDER BY seq LIMIT 1) m
+        WHERE g.lane = 1 AND g.transport = p_transport ORDER BY g.turn LIMIT p_n FOR NO KEY UPDATE OF g)
+    UPDATE "rota".groups g SET lane = 0, token = nextval('"rota".tokens'), leased_seq = p.seq, deadline = 0
+    FROM picked p WHERE g.transport = p_transport AND g.group_id = p.group_id
+    RETURNING p.seq, g.group_id, p.event, g.token, false, 1::bigint, g.deadline, 0::bigint, p.headers, p.published_at,
+        p.turn, '{}';
+    RETURN;
+"""
+
+
+@guarded
+def test_a_claim_never_hands_out_a_message_acked_meanwhile(
+    postgres_url: str, sessions: Sessions, guarded: bool
+) -> None:
+    """A lapsed lease, its group free again, is settled late while somebody claims."""
+    if not guarded:
+        sabotage(postgres_url, "claim_groups", ("    v_now := coalesce(", STALE_CLAIM + "    v_now := coalesce("))
+    late, claimer, watcher = sessions(), sessions(), sessions()
+    first, second = late.publish("g", "1"), late.publish("g", "2")
+    (lease,) = late.claim_groups(now=0)
+    assert lease["seq"] == first
+    late.call("free_lapsed", 10 * SECOND, "t", 0, 10)
+    late.begin()
+    assert late.call("ack_message", "t", "g", lease["token"], first)
+    claim = Running(lambda: claimer.claim_groups(now=11 * SECOND))
+    claim.settle(watcher, claimer)
+    late.commit()
+    given = [row["seq"] for row in claim.result()]
+    if guarded:
+        assert given in ([], [second])
+        assert given or [row["seq"] for row in claimer.claim_groups(now=12 * SECOND)] == [second]
+    else:
+        assert given == [first]
+
+
+@guarded
+def test_a_claim_never_waits_for_a_lock(postgres_url: str, sessions: Sessions, guarded: bool) -> None:
+    if not guarded:
+        sabotage(postgres_url, "claim_groups", ("FOR NO KEY UPDATE SKIP LOCKED", "FOR NO KEY UPDATE"))
+        sabotage(postgres_url, "claim_jobs", ("FOR UPDATE SKIP LOCKED", "FOR UPDATE"))
+    holder, claimer, watcher = sessions(), sessions(), sessions()
+    for number in range(3):
+        holder.publish(f"g{number}", "1")
+        holder.enqueue("1")
+    holder.begin()
+    holder.execute("SELECT 1 FROM rota.groups WHERE group_id = 'g0' FOR UPDATE")
+    holder.execute("SELECT 1 FROM rota.jobs ORDER BY id LIMIT 1 FOR UPDATE")
+    for claim, count in ((lambda: claimer.claim_groups(None, 5), 2), (lambda: claimer.claim_jobs(None, 5), 2)):
+        running = Running(claim)
+        running.settle(watcher, claimer)
+        assert running.done is guarded
+        if guarded:
+            assert len(running.result()) == count
+        else:
+            claimer.connection.cancel()
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                running.result()
+
+
+# -- The clock is read once the lock is held (C7) ----------------------------------------------------------------------
+
+_EARLY = ("\nBEGIN\n", '\nBEGIN\n    v_now := coalesce(p_now, "rota".clock_us());\n')
+
+
+@guarded
+@pytest.mark.parametrize("verb", ["heartbeat", "ack", "ack_batch", "retry", "extend"])
+def test_who_waits_past_the_deadline_is_too_late(
+    postgres_url: str, sessions: Sessions, verb: str, guarded: bool
+) -> None:
+    function = {
+        "heartbeat": "heartbeat_jobs",
+        "ack": "ack_job",
+        "ack_batch": "ack_jobs",
+        "retry": "retry_job",
+        "extend": "extend_groups",
+    }[verb]
+    if not guarded:
+        late_clock = 'v_now := coalesce(p_now, "rota".clock_us());'
+        sabotage(postgres_url, function, (late_clock, ""), _EARLY)
+    blocker, worker, watcher = sessions(), sessions(), sessions()
+    worker.enqueue("1")
+    worker.publish("g", "1")
+    (job,) = worker.claim_jobs(None, visibility=SECOND // 4)
+    (lease,) = worker.claim_groups(None, visibility=SECOND // 4)
+    blocker.begin()
+    blocker.execute("SELECT 1 FROM rota.jobs FOR UPDATE")
+    blocker.execute("SELECT 1 FROM rota.groups FOR NO KEY UPDATE")
+    fence = ("q", job["id"], job["token"], "w")
+    values: tuple[Any, ...] = {
+        "heartbeat": (None, "q", [job["id"]], [job["token"]], ["w"], [SECOND]),
+        "ack": (None, *fence, None),
+        "ack_batch": (None, "q", "w", [job["id"]], [job["token"]]),
+        "retry": (None, *fence, None, 0),
+        "extend": (None, "t", ["g"], [lease["token"]], SECOND),
+    }[verb]
+    call = Running(lambda: worker.call(function, *values))
+    call.settle(watcher, worker)
+    assert not call.done
+    time.sleep(0.4)
+    blocker.commit()
+    accepted = call.result() not in (False, 0, [None])
+    assert accepted is not guarded
+
+
+# -- An emptied group and a publish (T10) ------------------------------------------------------------------------------
+
+_SKIPS = ("FOR UPDATE SKIP LOCKED)", "FOR UPDATE)")
+_LOOKS_AGAIN = (
+    'ELSIF EXISTS (SELECT 1 FROM "rota".messages WHERE transport = p_transport AND group_id = p_group) THEN',
+    "ELSIF false THEN",
+)
+_LOCKS = ("AND group_id = p_group FOR KEY SHARE", "AND group_id = p_group")
+
+
+@pytest.mark.parametrize(
+    ("changes", "stranded"),
+    [
+        pytest.param({}, False, id="guarded"),
+        # Waiting for the publisher would be right, too: it is the look afterwards that counts.
+        pytest.param({"ack_message": [_SKIPS]}, False, id="waiting"),
+        pytest.param({"ack_message": [_SKIPS, _LOOKS_AGAIN]}, True, id="sabotaged-ack"),
+        pytest.param({"publish": [_LOCKS]}, True, id="sabotaged-publish"),
+    ],
+)
+def test_a_publish_under_way_is_not_stranded_by_the_last_ack(
+    postgres_url: str, sessions: Sessions, changes: dict[str, list[tuple[str, str]]], stranded: bool
+) -> None:
+    for function, pieces in changes.items():
+        sabotage(postgres_url, function, *pieces)
+    publisher, acker, watcher = sessions(), sessions(), sessions()
+    publisher.publish("g", "1")
+    (lease,) = acker.claim_groups(None)
+    publisher.begin()
+    second = publisher.publish("g", "2")
+    ack = Running(lambda: acker.call("ack_message", "t", "g", lease["token"], lease["seq"]))
+    ack.settle(watcher, acker)
+    publisher.commit()
+    assert ack.result() is True
+    found = [row["seq"] for row in acker.claim_groups(None)]
+    assert found == ([] if stranded else [second])
+
+
+def test_a_publish_waits_for_the_ack_that_empties_its_group(sessions: Sessions) -> None:
+    """The group is deleted first: a publisher that comes then makes a new one, with a seq drawn later."""
+    publisher, acker, watcher = sessions(), sessions(), sessions()
+    publisher.publish("g", "1")
+    (lease,) = acker.claim_groups(None)
+    acker.begin()
+    assert acker.call("ack_message", "t", "g", lease["token"], lease["seq"])
+    publish = Running(lambda: publisher.publish("g", "2"))
+    publish.settle(watcher, publisher)
+    assert not publish.done
+    acker.commit()
+    seq = publish.result()
+    assert [row["seq"] for row in acker.claim_groups(None)] == [seq]
+
+
+def test_a_group_drained_and_published_to_again_is_a_new_one(sessions: Sessions) -> None:
+    """T5: what a publisher in flight kept from being forgotten is forgotten by the next publish."""
+    publisher, acker = sessions(), sessions()
+    publisher.publish("g", "1")
+    (lease,) = acker.claim_groups(None)
+    publisher.begin()
+    publisher.publish("g", "2")
+    assert acker.call("ack_message", "t", "g", lease["token"], lease["seq"])
+    publisher.execute("ROLLBACK")
+    seq = publisher.call("publish", None, "t", "g", "3", 7, None, None)
+    (again,) = acker.claim_groups(None)
+    assert (again["seq"], again["priority"], again["turn"]) == (seq, 7, seq - 2**62)
+
+
+def test_a_drained_group_without_messages_goes_with_the_next_claim(sessions: Sessions) -> None:
+    publisher, acker = sessions(), sessions()
+    publisher.publish("g", "1")
+    (lease,) = acker.claim_groups(None)
+    publisher.begin()
+    publisher.publish("g", "2")
+    assert acker.call("ack_message", "t", "g", lease["token"], lease["seq"])
+    publisher.execute("ROLLBACK")
+    assert acker.claim_groups(None) == []
+    assert acker.connection.execute("SELECT count(*) FROM rota.groups").fetchone() == (0,)
+
+
+@guarded
+def test_publishers_race_the_last_ack(postgres_url: str, sessions: Sessions, guarded: bool) -> None:
+    """Without made interleavings: in each round one thread acks a group's last message, another one publishes to it."""
+    if not guarded:
+        sabotage(postgres_url, "publish", _LOCKS)
+    acker, publisher = sessions(), sessions()
+    meeting = threading.Barrier(2)
+    rounds, stranded = 400, 0
+
+    def publish() -> None:
+        for number in range(rounds):
+            publisher.publish(f"g{number}", "1")
+            for _ in range(2):
+                meeting.wait()
+            publisher.publish(f"g{number}", "2")
+            for _ in range(2):
+                meeting.wait()
+
+    publishing = Running(publish)
+    for number in range(rounds):
+        meeting.wait()
+        (lease,) = acker.claim_groups(None)
+        meeting.wait()
+        # Now one is first, now the other.
+        time.sleep(number % 10 * 0.00005)
+        assert acker.call("ack_message", "t", f"g{number}", lease["token"], lease["seq"])
+        meeting.wait()
+        found = acker.claim_groups(None)
+        stranded += not found
+        for lease in found:
+            assert acker.call("ack_message", "t", f"g{number}", lease["token"], lease["seq"])
+        meeting.wait()
+    publishing.result()
+    assert (stranded == 0) is guarded
+
+
+# -- Late commits (T1, T2) ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("saboteur", [None, "ack takes the head", "claim looks at the head only"])
+def test_a_lower_seq_committed_late_waits_for_the_lease(
+    postgres_url: str, sessions: Sessions, saboteur: str | None
+) -> None:
+    if saboteur == "ack takes the head":
+        sabotage(
+            postgres_url,
+            "ack_message",
+            (
+                "AND group_id = p_group AND seq = p_seq;",
+                'AND group_id = p_group AND seq = (SELECT min(seq) FROM "rota".messages'
+                " WHERE transport = p_transport AND group_id = p_group);",
+            ),
+        )
+    elif saboteur is not None:
+        sabotage(
+            postgres_url,
+            "claim_groups",
+            (
+                "WHERE lane = 1 AND suspended = 0 AND NOT drained AND transport = p_transport "
+                "AND priority = p_lanes[1]\n                    AND turn >= CASE",
+                'WHERE leased_seq IS DISTINCT FROM (SELECT min(m.seq) FROM "rota".messages m WHERE m.group_id ='
+                " groups.group_id) AND turn >= CASE",
+            ),
+            ("AND NOT coalesce(deadline >= v_now, false)", ""),
+        )
+        sabotage(postgres_url, "lanes", ("v_lanes integer[] := '{}';", "v_lanes integer[] := '{0}';"))
+    early, late, worker = sessions(), sessions(), sessions()
+    early.publish("g", "head")
+    early.begin()
+    lower = early.publish("g", "A")
+    higher = late.publish("g", "B")
+    (lease,) = worker.claim_groups(None)
+    assert worker.call("ack_message", "t", "g", lease["token"], lease["seq"])
+    (lease,) = worker.claim_groups(None, visibility=60 * SECOND)
+    assert lease["seq"] == higher
+    early.commit()
+    second = [row["seq"] for row in late.claim_groups(None)]
+    settled = worker.call("ack_message", "t", "g", lease["token"], lease["seq"])
+    left = [seq for (seq,) in worker.connection.execute("SELECT seq FROM rota.messages").fetchall()]
+    right = second == [] and settled and left == [lower]
+    assert right is (saboteur is None)
+    if right:
+        assert [row["seq"] for row in late.claim_groups(None)] == [lower]
+
+
+# -- Batches lock in one order (case 041) ------------------------------------------------------------------------------
+
+
+@guarded
+@pytest.mark.parametrize("what", ["jobs", "groups"])
+def test_batches_in_opposite_orders_do_not_deadlock(
+    postgres_url: str, sessions: Sessions, what: str, guarded: bool
+) -> None:
+    # Each lock takes a moment, so that two batches meet in the middle.
+    slow = "(pg_sleep(0.002) IS NOT NULL)"
+    first, second = sessions(), sessions()
+    size = 30
+    if what == "jobs":
+        for _ in range(size):
+            first.enqueue("1")
+        rows = first.claim_jobs(None, size, 60 * SECOND)
+        columns: list[list[Any]] = [[row["id"] for row in rows], [row["token"] for row in rows]]
+        function, head = "ack_jobs", (None, "q", "w")
+        if not guarded:
+            sabotage(postgres_url, function, ("ORDER BY j.id FOR UPDATE OF j", f"AND {slow} FOR UPDATE OF j"))
+    else:
+        for number in range(size):
+            first.publish(f"g{number:02}", "1")
+        rows = first.claim_groups(None, size, 60 * SECOND)
+        columns = [[row["group_id"] for row in rows], [row["token"] for row in rows], [row["seq"] for row in rows]]
+        function, head = "ack_messages", ("t",)
+        if not guarded:
+            sorted_lock = (
+                'PERFORM 1 FROM "rota".groups WHERE transport = p_transport AND group_id = ANY (p_groups)\n'
+                "    ORDER BY group_id FOR NO KEY UPDATE;"
+            )
+            one_by_one = (
+                'FOR i IN 1 .. cardinality(p_groups) LOOP PERFORM pg_sleep(0.002) FROM (SELECT 1 FROM "rota".groups'
+                " WHERE transport = p_transport AND group_id = p_groups[i] FOR NO KEY UPDATE) g; END LOOP;"
+            )
+            sabotage(postgres_url, function, (sorted_lock, one_by_one))
+    forth = Running(lambda: first.call(function, *head, *columns))
+    back = Running(lambda: second.call(function, *head, *[column[::-1] for column in columns]))
+    counts, deadlocks = [], 0
+    for running in (forth, back):
+        try:
+            counts.append(running.result())
+        except psycopg.errors.DeadlockDetected:
+            deadlocks += 1
+    assert (deadlocks == 0) is guarded
+    if guarded:
+        assert sum(counts) == size
+
+
+# -- Suspensions and groups just being made (T9) -----------------------------------------------------------------------
+
+
+@guarded
+def test_a_group_made_while_it_is_suspended_is_suspended(postgres_url: str, sessions: Sessions, guarded: bool) -> None:
+    if not guarded:
+        sabotage(postgres_url, "claim_groups", ("IF v_suspensions THEN", "IF false THEN"))
+    operator, publisher = sessions(), sessions()
+    operator.begin()
+    assert operator.call("suspend_group", None, "t", "g")
+    publisher.publish("g", "1")
+    operator.commit()
+    assert (publisher.claim_groups(None) == []) is guarded
+
+
+@guarded
+def test_a_group_made_while_it_is_resumed_is_not_suspended(
+    postgres_url: str, sessions: Sessions, guarded: bool
+) -> None:
+    if not guarded:
+        sabotage(
+            postgres_url,
+            "open_groups",
+            ("AND group_id = ANY (p_groups)\n        ORDER BY group_id FOR KEY SHARE;", ";"),
+        )
+    operator, publisher, watcher = sessions(), sessions(), sessions()
+    operator.call("suspend_group", None, "t", "g")
+    publisher.begin()
+    seq = publisher.publish("g", "1")
+    resume = Running(lambda: operator.call("resume_group", "t", "g"))
+    resume.settle(watcher, operator)
+    publisher.commit()
+    assert resume.result() is True
+    assert [row["seq"] for row in publisher.claim_groups(None)] == ([seq] if guarded else [])
+
+
+# -- Keys (Q15) --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK"])
+def test_of_two_enqueues_with_one_key_one_wins(sessions: Sessions, ending: str) -> None:
+    first, second, watcher = sessions(), sessions(), sessions()
+    stamp = (SECOND, 3, SECOND, None, 0, SECOND)
+    values = (None, "q", False, "1", 0, None, None, None, None, "key", None, *stamp)
+    first.begin()
+    won = first.call("enqueue", *values)
+    other = Running(lambda: second.call("enqueue", *values))
+    other.settle(watcher, second)
+    assert not other.done, "the second one has to wait for what becomes of the first"
+    first.execute(ending)
+    assert (other.result() == won) is (ending == "COMMIT")
+    assert first.connection.execute("SELECT count(*) FROM rota.jobs").fetchone() == (1,)
+
+
+# -- Isolation ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_stricter_default_isolation_changes_nothing(postgres_url: str, level: str) -> None:
+    """The functions need READ COMMITTED and say so; the engine then begins every transaction itself."""
+    name = postgres_url.rpartition("/")[2]
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = '{level}'")  # type: ignore[call-overload]
+        assert connection.execute("SELECT count(*) FROM rota.jobs").fetchone() == (0,)
+    with rota.open(postgres_url, notify=False) as store:
+        transport, queue = store.transport("t"), store.queue("q")
+        transport.publish_many([(f"g{number % 10}", number) for number in range(300)])
+        queue.enqueue_many(list(range(300)))
+        failures: list[BaseException] = []
+        events: list[Any] = []
+        jobs: list[Any] = []
+
+        def work() -> None:
+            try:
+                while True:
+                    leases, claims = transport.claim_batch("w", 3), queue.claim_batch("w", 10)
+                    if not leases and not claims:
+                        return
+                    assert transport.ack_batch(leases) == len(leases)
+                    assert queue.ack_batch(claims, "w") == len(claims)
+                    events.extend(lease.event for lease in leases)
+                    jobs.extend(job.payload for job in claims)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        work()
+        assert not failures
+        assert sorted(events) == sorted(jobs) == list(range(300))
+
+
+def test_the_predicates_stand_verbatim() -> None:
+    """The two or three predicates SQL knows are written alike wherever they stand."""
+    from importlib.resources import files
+
+    folder = files("rota.engines.postgres").joinpath("schema")
+    texts = "\n".join(entry.read_text(encoding="utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    flat = " ".join(texts.split())
+    claimable = (
+        "AND (expires_at IS NULL OR expires_at > v_now) "
+        "AND (state = 0 AND run_at <= v_now OR state = 1 AND claim_expires_at < v_now)"
+    )
+    assert flat.count(claimable) >= 1
+    assert flat.count("state = 1 AND claim_expires_at <") == flat.count("OR state = 1 AND claim_expires_at < v_now)")
+    fence = "WHERE id = p_id AND queue = p_queue AND token = p_token AND state = 1 AND worker_id = p_worker FOR UPDATE"
+    assert flat.count(fence) == flat.count("AND token = p_token AND state = 1") == 4
+    assert flat.count("IF NOT FOUND OR v_deadline < v_now THEN RETURN false;") == 4
+    in_flight = "AND NOT coalesce(deadline >= v_now, false)"
+    assert flat.count(in_flight) >= 1
