@@ -12,9 +12,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from postgres.server import Server
 
 import rota
+from postgres.server import Server
 
 SCALE = float(os.environ.get("ROTA_TEST_PLAN_SCALE", "1"))
 JOBS, GROUPS, LETTERS, DEAD = (int(number * SCALE) for number in (1_000_000, 100_000, 500_000, 200_000))
@@ -51,8 +51,8 @@ UPDATE rota.groups SET lane = 0, token = turn, leased_seq = 1, deadline = 1 WHER
 DELETE FROM rota.groups WHERE lane = 0;
 DELETE FROM rota.messages m WHERE NOT EXISTS (SELECT 1 FROM rota.groups g WHERE g.group_id = m.group_id);
 SELECT setval('rota.tokens', {10 * (GROUPS + DEAD)});
-INSERT INTO rota.dead_messages (letter_id, seq, died_at, published_at, deliveries, priority, transport, group_id, reason,
-    last_error, event)
+INSERT INTO rota.dead_messages (letter_id, seq, died_at, published_at, deliveries, priority, transport, group_id,
+    reason, last_error, event)
 SELECT nextval('rota.letters'), -n, n, 0, 1, 0, 't', 'dead' || n % 1000, 'failed', 'failed', '1'
 FROM generate_series(1, {LETTERS // 2}) n;
 """
