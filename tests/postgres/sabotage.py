@@ -46,7 +46,7 @@ class Session:
 
     def claim_groups(self, now: int | None, n: int = 1, visibility: int = SECOND) -> list[dict[str, Any]]:
         """Leases, from every place on."""
-        values = (now, "t", "w", n, visibility, -(2**31), None, START, 0, START)
+        values = (now, "t", "w", n, visibility, -(2**31), None, START, 0, START, True)
         return self._rows("claim_groups", values)
 
     def claim_jobs(self, now: int | None, n: int = 1, visibility: int = SECOND) -> list[dict[str, Any]]:

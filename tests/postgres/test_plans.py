@@ -28,8 +28,8 @@ INSERT INTO rota.queues (name) VALUES ('q');
 -- The first ones are there to be gone again. Every tenth is delayed, every fifth expires some day; three priorities.
 INSERT INTO rota.jobs (id, queue, priority, run_at, enqueued_at, expires_at, visibility, max_attempts, backoff_base,
     keep_done, key_ttl, payload)
-SELECT nextval('rota.job_ids'), 'q', n % 3, rota.clock_us() - {HOUR} + n + CASE WHEN n % 10 = 0 THEN 2 * {HOUR} ELSE 0 END,
-    0,
+SELECT nextval('rota.job_ids'), 'q', n % 3,
+    rota.clock_us() - {HOUR} + n + CASE WHEN n % 10 = 0 THEN 2 * {HOUR} ELSE 0 END, 0,
     CASE WHEN n % 5 = 0 THEN rota.clock_us() + 24 * {HOUR} + n END, {HOUR}, 3, 1000000, 0, 0, '1'
 FROM generate_series(1, {JOBS + DEAD}) n;
 UPDATE rota.jobs SET lane = 0, state = 1, token = id, worker_id = 'w', claimed_at = 0, claim_expires_at = id

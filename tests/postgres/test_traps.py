@@ -232,7 +232,8 @@ def test_a_drained_group_without_messages_goes_with_the_next_claim(sessions: Ses
 def test_publishers_race_the_last_ack(postgres_url: str, sessions: Sessions, guarded: bool) -> None:
     """Without made interleavings: in each round one thread acks a group's last message, another one publishes to it."""
     if not guarded:
-        sabotage(postgres_url, "publish", _LOCKS)
+        # The moment between the look at the group and the message, a little longer.
+        sabotage(postgres_url, "publish", (_LOCKS[0] + ";", _LOCKS[1] + "; PERFORM pg_sleep(0.0005);"))
     acker, publisher = sessions(), sessions()
     meeting = threading.Barrier(2)
     rounds, stranded = 400, 0
@@ -287,9 +288,9 @@ def test_a_lower_seq_committed_late_waits_for_the_lease(
             "claim_groups",
             (
                 "WHERE lane = 1 AND suspended = 0 AND NOT drained AND transport = p_transport "
-                "AND priority = p_lanes[1]\n                    AND turn >= CASE",
+                "AND priority = p_lanes[1]\n                    AND turn >= v_from",
                 'WHERE leased_seq IS DISTINCT FROM (SELECT min(m.seq) FROM "rota".messages m WHERE m.group_id ='
-                " groups.group_id) AND turn >= CASE",
+                " groups.group_id) AND turn >= v_from",
             ),
             ("AND NOT coalesce(deadline >= v_now, false)", ""),
         )
@@ -366,15 +367,32 @@ def test_batches_in_opposite_orders_do_not_deadlock(
 
 
 @guarded
-def test_a_group_made_while_it_is_suspended_is_suspended(postgres_url: str, sessions: Sessions, guarded: bool) -> None:
+@pytest.mark.parametrize("publisher_first", [True, False])
+def test_a_group_made_while_it_is_suspended_is_suspended(
+    postgres_url: str, sessions: Sessions, publisher_first: bool, guarded: bool
+) -> None:
+    """Neither sees what the other one has not committed: they have to meet at the group's row."""
     if not guarded:
-        sabotage(postgres_url, "claim_groups", ("IF v_suspensions THEN", "IF false THEN"))
-    operator, publisher = sessions(), sessions()
-    operator.begin()
-    assert operator.call("suspend_group", None, "t", "g")
-    publisher.publish("g", "1")
-    operator.commit()
+        sabotage(
+            postgres_url, "suspend_group", ("VALUES (p_transport, p_group, 0, 0, true)", "SELECT '', '', 0, 0, true")
+        )
+    operator, publisher, watcher = sessions(), sessions(), sessions()
+    first, second = (publisher, operator) if publisher_first else (operator, publisher)
+    calls: dict[Session, Callable[[], Any]] = {
+        operator: lambda: operator.call("suspend_group", None, "t", "g"),
+        publisher: lambda: publisher.publish("g", "1"),
+    }
+    first.begin()
+    calls[first]()
+    running = Running(calls[second])
+    running.settle(watcher, second)
+    assert running.done is not guarded
+    first.commit()
+    running.result()
     assert (publisher.claim_groups(None) == []) is guarded
+    if guarded:
+        assert operator.call("resume_group", "t", "g")
+        assert len(publisher.claim_groups(None)) == 1
 
 
 @guarded
@@ -382,13 +400,12 @@ def test_a_group_made_while_it_is_resumed_is_not_suspended(
     postgres_url: str, sessions: Sessions, guarded: bool
 ) -> None:
     if not guarded:
-        sabotage(
-            postgres_url,
-            "open_groups",
-            ("AND group_id = ANY (p_groups)\n        ORDER BY group_id FOR KEY SHARE;", ";"),
-        )
+        sabotage(postgres_url, "mark_suspended", ("ORDER BY group_id FOR KEY SHARE", "ORDER BY group_id"))
     operator, publisher, watcher = sessions(), sessions(), sessions()
     operator.call("suspend_group", None, "t", "g")
+    # The suspension is left without a group.
+    assert publisher.claim_groups(None) == []
+    assert publisher.connection.execute("SELECT count(*) FROM rota.groups").fetchone() == (0,)
     publisher.begin()
     seq = publisher.publish("g", "1")
     resume = Running(lambda: operator.call("resume_group", "t", "g"))

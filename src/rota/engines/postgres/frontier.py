@@ -106,7 +106,7 @@ class JobFrontier(_Frontier):
 class GroupFrontier(_Frontier):
     """Of one transport and floor: the turns claimed last, those of groups never claimed apart from the others'."""
 
-    EVERYTHING = (None, _START, 0, _START)
+    EVERYTHING = (None, _START, 0, _START, True)
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,12 +117,13 @@ class GroupFrontier(_Frontier):
         self._fresh = _START
         self._turned = 0
         self._until = _START
+        self._found_fresh = True
 
     def places(self) -> tuple[Any, ...]:
-        """The last four arguments of ``claim_groups``."""
+        """The last five arguments of ``claim_groups``."""
         if self._due(bool(self._lanes)):
             return self.EVERYTHING
-        return (list(self._lanes), self._fresh, self._turned, self._until)
+        return (list(self._lanes), self._fresh, self._turned, self._until, self._found_fresh)
 
     def claimed(self, epoch: int, turns: Sequence[int], priorities: set[int], now: int) -> None:
         """Groups with these turns were claimed."""
@@ -131,6 +132,7 @@ class GroupFrontier(_Frontier):
         lanes = priorities.union(self._lanes)
         self._lanes = tuple(sorted(lanes)) if len(lanes) <= _MOST_LANES else ()
         fresh = [turn for turn in turns if rules.is_fresh(turn)]
+        self._found_fresh = bool(fresh)
         if fresh:
             self._fresh = max(fresh) - _LATE_SEQS
         if len(fresh) < len(turns):

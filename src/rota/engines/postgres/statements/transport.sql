@@ -7,7 +7,7 @@ SELECT {schema}.publish(%s, %s, %s, %s, %s, %s, %s)
 SELECT {schema}.publish_many(%s, %s, %s, %s, %s, %s, %s)
 
 -- name: claim
-SELECT * FROM {schema}.claim_groups(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+SELECT * FROM {schema}.claim_groups(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 
 -- name: ack
 SELECT {schema}.ack_message(%s, %s, %s, %s)
