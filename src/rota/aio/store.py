@@ -39,9 +39,28 @@ def aopen(
     busy_timeout: Duration | None = None,
     max_items: int | None = None,
     create: bool | None = None,
+    schema: str | None = None,
+    migrate: bool | None = None,
+    notify: bool | None = None,
+    prepare: bool | None = None,
+    pool_size: int | None = None,
+    connect_timeout: Duration | None = None,
+    listen_url: str | None = None,
 ) -> Opening:
     """``rota.open`` for asyncio: ``store = await rota.aopen(url)`` or ``async with rota.aopen(url) as store``."""
-    settings = {"durability": durability, "busy_timeout": busy_timeout, "max_items": max_items, "create": create}
+    settings = {
+        "durability": durability,
+        "busy_timeout": busy_timeout,
+        "max_items": max_items,
+        "create": create,
+        "schema": schema,
+        "migrate": migrate,
+        "notify": notify,
+        "prepare": prepare,
+        "pool_size": pool_size,
+        "connect_timeout": connect_timeout,
+        "listen_url": listen_url,
+    }
     return Opening(partial(open_core, url, clock, rng, max_payload_bytes, codec, settings), url)
 
 

@@ -1,6 +1,7 @@
 """The engines by URL scheme, imported on demand: the only list of engines.
 
-``memory://`` (private), ``memory://name`` (shared in the process), ``sqlite:///relative.db``, ``sqlite:////absolute.db``.
+``memory://`` (private), ``memory://name`` (shared in the process), ``sqlite:///relative.db``, ``sqlite:////absolute.db``,
+``postgresql://user:password@host:port/database`` (also ``postgres://`` and ``postgresql+psycopg://``).
 Options may stand behind a ``?`` or be given to ``rota.open``.
 """
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
     Opened = tuple[Engine, Callable[[], None]]
 
-_SCHEMES = ("memory", "sqlite")
+_POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
+_SCHEMES = ("memory", "sqlite", *_POSTGRES)
+_SECRET_OPTION = re.compile(r"(?i)([?&;][^=&;]*(?:password|passwd|pwd|secret|_key)[^=&;]*=)[^&;]*")
 
 
 class Target(NamedTuple):
@@ -36,16 +39,26 @@ def parse(url: str, settings: dict[str, Any]) -> Target:
     scheme = match.group(1).lower() if match else ""
     if match is None or scheme not in _SCHEMES:
         raise ValueError(
-            f"{masked(url)!r} is not the URL of an engine: use memory://, memory://name, sqlite:///relative.db "
-            "or sqlite:////absolute.db"
+            f"{masked(url)!r} is not the URL of an engine: use memory://, memory://name, sqlite:///relative.db, "
+            "sqlite:////absolute.db or postgresql://user@host/database"
         )
     options = _options(url, match.group(3) or "", settings)
-    return _memory(url, match.group(2), options) if scheme == "memory" else _sqlite(url, match.group(2), options)
+    if scheme == "memory":
+        return _memory(url, match.group(2), options)
+    return _sqlite(url, match.group(2), options) if scheme == "sqlite" else _postgres(url, match.group(2), options)
 
 
 def masked(url: str) -> str:
-    """A URL for people: without its password (E)."""
-    return re.sub(r"(://[^/@:]*):[^/]*@", r"\1:***@", url)
+    """A URL for people: no password in the user part, none among the options (E).
+
+    Rather hides too much than too little: a password may itself hold ``@``, ``/`` or ``?``.
+    """
+    scheme, mark, rest = url.partition("://")
+    if mark and "@" in rest and scheme.lower() not in ("sqlite", "memory"):
+        user, _, place = rest.rpartition("@")
+        name, colon, _ = user.partition(":")
+        url = f"{scheme}://{name}{':***' if colon else ''}@{place}"
+    return _SECRET_OPTION.sub(r"\1***", url)
 
 
 def _options(url: str, query: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +72,8 @@ def _options(url: str, query: str, settings: dict[str, Any]) -> dict[str, Any]:
         if value is None:
             continue
         if name in options and options[name] != str(value):
-            raise ValueError(f"{name} is {options[name]!r} in the URL {masked(url)!r} but {value!r} in the call")
+            ours, theirs = masked(options[name]), masked(str(value))
+            raise ValueError(f"{name} is {ours!r} in the URL {masked(url)!r} but {theirs!r} in the call")
         options[name] = value
     return options
 
@@ -70,8 +84,14 @@ def _known(url: str, options: dict[str, Any], accepted: tuple[str, ...]) -> None
             raise ValueError(f"{masked(url)!r} takes no option {name!r}, only: {', '.join(accepted)}")
 
 
+def _always_migrated(options: dict[str, Any]) -> None:
+    if "migrate" in options and not _switch(options, "migrate"):
+        raise ValueError("migrate must be True here: only postgresql:// can leave an old schema alone")
+
+
 def _memory(url: str, name: str, options: dict[str, Any]) -> Target:
-    _known(url, options, ("codec", "max_items", "create"))
+    _known(url, options, ("codec", "max_items", "create", "migrate"))
+    _always_migrated(options)
     codec = options.get("codec")
     if codec not in (None, "json"):
         raise ValueError(f"codec in a URL must be 'json', got {codec!r}")
@@ -89,7 +109,8 @@ def _memory(url: str, name: str, options: dict[str, Any]) -> Target:
 
 
 def _sqlite(url: str, location: str, options: dict[str, Any]) -> Target:
-    _known(url, options, ("durability", "busy_timeout", "create"))
+    _known(url, options, ("durability", "busy_timeout", "create", "migrate"))
+    _always_migrated(options)
     path = location[1:]
     if not location.startswith("/") or not path or "\0" in path:
         raise ValueError(f"{url!r} names no file: use sqlite:///relative.db or sqlite:////absolute.db")
@@ -112,6 +133,53 @@ def _sqlite(url: str, location: str, options: dict[str, Any]) -> Target:
         return engine, engine.close
 
     return Target(url, "json", open_it)
+
+
+def _postgres(url: str, location: str, options: dict[str, Any]) -> Target:
+    """What is not an option of Rota's is libpq's."""
+    refused = {"durability", "max_items", "codec"} & options.keys()
+    if refused:
+        raise ValueError(f"{masked(url)!r} takes no option {', '.join(sorted(refused))}: the server decides that")
+    own = {name: options.pop(name) for name in _POSTGRES_OPTIONS if name in options}
+    given: dict[str, Any] = {name: _switch(own, name) for name in _SWITCHES if name in own}
+    if "pool_size" in own:
+        given["pool_size"] = units.integer(_number(own["pool_size"], "pool_size", int), "pool_size", 1)
+    for name in ("connect_timeout", "busy_timeout"):
+        if name in own:
+            given[name] = units.seconds(units.positive(_number(own[name], name, float), name))
+    if "listen_url" in own:
+        given["listen_url"] = own["listen_url"]
+    schema = own.get("schema", "rota")
+    try:
+        from rota.engines.postgres import address
+    except ImportError:
+        from rota.errors import EngineUnavailable
+
+        raise EngineUnavailable("postgresql:// needs the driver psycopg 3: pip install 'rota[postgres]'") from None
+    given["schema"] = address.schema_name(schema)
+    # Understood here, so that a wrong URL is a ValueError before any I/O.
+    address.parse(location, options, schema)
+
+    def open_it(now: Callable[[], int], clock: Any) -> Opened:
+        from rota.engines.postgres import open_postgres
+
+        engine = open_postgres(location, options, now=None if clock is None else now, **given)
+        return engine, engine.close
+
+    return Target(url, "json", open_it)
+
+
+_SWITCHES = ("migrate", "create", "notify", "prepare")
+_POSTGRES_OPTIONS = (*_SWITCHES, "schema", "pool_size", "connect_timeout", "busy_timeout", "listen_url")
+
+
+def _switch(options: dict[str, Any], name: str) -> bool:
+    """A yes or no that may have come as text from a URL."""
+    value = options[name]
+    known = {True: True, False: False, "true": True, "false": False, "1": True, "0": False, "on": True, "off": False}
+    if not isinstance(value, (bool, str)) or value not in known:
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return known[value]
 
 
 def _number(value: Any, name: str, kind: type[int] | type[float]) -> Any:

@@ -36,15 +36,40 @@ def open(
     busy_timeout: Duration | None = None,
     max_items: int | None = None,
     create: bool | None = None,
+    schema: str | None = None,
+    migrate: bool | None = None,
+    notify: bool | None = None,
+    prepare: bool | None = None,
+    pool_size: int | None = None,
+    connect_timeout: Duration | None = None,
+    listen_url: str | None = None,
 ) -> Store:
-    """Open a store: ``memory://``, ``memory://name``, ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
+    """Open a store: ``memory://``, ``memory://name``, ``sqlite:///relative.db``, ``sqlite:////absolute.db`` or
+    ``postgresql://user:password@host:port/database``.
 
     ``clock`` overrides the engine's clock (C3), ``rng`` the chance in the backoff (Q8), ``codec`` how payloads are
     stored (P3). SQLite takes ``durability``, ``busy_timeout`` (seconds) and ``create=False`` (refuse a file that does
-    not exist); memory takes ``max_items``, its cap. Raises ``ValueError`` for a URL or setting that is not understood,
-    ``EngineUnavailable`` or ``SchemaMismatch`` where the engine cannot be used.
+    not exist); memory takes ``max_items``, its cap. PostgreSQL takes ``schema``, ``migrate=True`` (bring the schema up
+    to date; ``create=True`` only makes a missing one), ``notify=False`` (poll only), ``prepare=True`` (prepared
+    statements, not behind a transaction-mode pooler), ``pool_size``, ``connect_timeout`` and ``busy_timeout`` (seconds
+    until a connection is there, or free) and ``listen_url`` (the server's own address, where the URL names a pooler).
+
+    Raises ``ValueError`` for a URL or setting that is not understood, ``EngineUnavailable`` or ``SchemaMismatch`` where
+    the engine cannot be used.
     """
-    settings = {"durability": durability, "busy_timeout": busy_timeout, "max_items": max_items, "create": create}
+    settings = {
+        "durability": durability,
+        "busy_timeout": busy_timeout,
+        "max_items": max_items,
+        "create": create,
+        "schema": schema,
+        "migrate": migrate,
+        "notify": notify,
+        "prepare": prepare,
+        "pool_size": pool_size,
+        "connect_timeout": connect_timeout,
+        "listen_url": listen_url,
+    }
     return Store(open_core(url, clock, rng, max_payload_bytes, codec, settings))
 
 

@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from rota.clock import wall_clock
-from rota.engines.sqlite import facts, forks
+from rota.engines import forks
+from rota.engines.sqlite import facts
 from rota.engines.sqlite.calls import Calls
 from rota.engines.sqlite.checkpoint import Checkpointer
 from rota.engines.sqlite.connecting import bring_up_to_date, check_version, connect, patiently, prepare_file

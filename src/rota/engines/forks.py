@@ -1,4 +1,4 @@
-"""SQLite connections do not survive a fork: the child opens its own.
+"""Connections do not survive a fork: the child opens its own.
 
 An inherited connection must never be closed in the child, not even when the interpreter ends: SQLite would believe it
 holds the locks of the parent. So it is leaked, with a reference that nobody gives back.

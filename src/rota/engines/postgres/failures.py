@@ -1,0 +1,96 @@
+"""PostgreSQL's errors in the language of Rota (E): none of them leaves the engine raw, none shows a password."""
+
+from __future__ import annotations
+
+import psycopg
+
+from rota.errors import EngineBusy, EngineFull, EngineUnavailable, OutcomeUnknown, RotaError, SchemaMismatch
+
+# Nothing happened and trying again may help: serialisation failure, deadlock.
+CONFLICTS = frozenset({"40001", "40P01"})
+# Raised by our own functions: with one snapshot for all their statements they could not look again.
+TOO_STRICT = "RT001"
+# lock_not_available, query_canceled (a statement_timeout; Rota's own cancelling never gets here).
+_BUSY = frozenset({"55P03", "57014"})
+# disk_full, out_of_memory, configuration_limit_exceeded.
+_FULL = frozenset({"53100", "53200", "53400"})
+# undefined_table, undefined_function, undefined_column, invalid_schema_name.
+_NO_SCHEMA = frozenset({"42P01", "42883", "42703", "3F000"})
+# The session ends: admin_shutdown, crash_shutdown, database_dropped, idle_session_timeout; cannot_connect_now.
+_SESSION_OVER = frozenset({"57P01", "57P02", "57P04", "57P05", "57P03"})
+
+
+def is_conflict(error: psycopg.Error) -> bool:
+    """Whether the same statement may succeed when repeated; nothing happened."""
+    return error.sqlstate in CONFLICTS
+
+
+def is_lost(error: psycopg.Error, connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
+    """Whether the connection is gone, so that nobody knows how far the server got."""
+    return connection.closed or error.sqlstate in _SESSION_OVER
+
+
+class Translator:
+    """Makes Rota's errors for one database. ``secrets`` must not show in any text."""
+
+    def __init__(self, place: str, schema: str, secrets: tuple[str, ...]) -> None:
+        self._place = place
+        self._schema = schema
+        self._secrets = tuple(secret for secret in secrets if secret)
+
+    def told(self, error: BaseException) -> str:
+        """The driver's words on one line, with the place, without secrets."""
+        text = " ".join(str(error).split()) or type(error).__name__
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        code = getattr(error, "sqlstate", None)
+        return f"{self._place}: {text}" + (f" ({code})" if code else "")
+
+    def unavailable(self, error: BaseException) -> RotaError:
+        """No connection could be made, or it broke while nothing was at stake."""
+        return self._chained(EngineUnavailable(f"{self.told(error)}: nothing was changed"), error)
+
+    def unknown(self, error: BaseException) -> RotaError:
+        """The connection broke while a change was under way."""
+        return self._chained(
+            OutcomeUnknown(
+                f"{self.told(error)}: the change may or may not have happened; repeat it with a key to be safe"
+            ),
+            error,
+        )
+
+    def refused(self, error: psycopg.Error) -> RotaError:
+        """The server answered with an error: the statement did nothing."""
+        code = error.sqlstate
+        told = self.told(error)
+        if code in CONFLICTS:
+            return self._chained(
+                EngineBusy(f"{told}: others changed the same rows all the time, nothing was changed"), error
+            )
+        if code in _BUSY:
+            return self._chained(EngineBusy(f"{told}: nothing was changed"), error)
+        if code in _FULL:
+            return self._chained(EngineFull(f"{told}: the server has no room left, nothing was stored"), error)
+        if code in _NO_SCHEMA:
+            return self._chained(
+                SchemaMismatch(
+                    f"{told}: the schema {self._schema!r} is not the one this version of Rota works with; "
+                    "run: rota --url URL migrate"
+                ),
+                error,
+            )
+        if code == "42501":
+            return self._chained(
+                EngineUnavailable(f"{told}: the role lacks a right (see the roles in the guide), nothing was changed"),
+                error,
+            )
+        return self.unavailable(error)
+
+    def _chained(self, raised: RotaError, error: BaseException) -> RotaError:
+        """With the driver's error as its cause, unless that would show a secret in a traceback."""
+        words = f"{error} {error.__cause__} {error.__context__}"
+        if any(secret in words for secret in self._secrets):
+            raised.__suppress_context__ = True
+        else:
+            raised.__cause__ = error
+        return raised

@@ -1,0 +1,62 @@
+"""PostgreSQL for every folder of tests: one server per run (and per worker of ``pytest -n``), a database per test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from postgres.server import Server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    """A running server; the run fails where there is none."""
+    from postgres.server import Server
+
+    server = Server()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: Server) -> Iterator[str]:
+    """The name of a database with the schema in place, to copy."""
+    import rota
+
+    name = postgres_server.create_database()
+    rota.open(postgres_server.dsn(name), migrate=True).close()
+    yield name
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def new_postgres_url(postgres_server: Server, postgres_template: str) -> Iterator[Callable[[], str]]:
+    """Makes databases with the schema in place, dropped after the test; their URLs."""
+    names: list[str] = []
+
+    def new() -> str:
+        names.append(postgres_server.create_database(postgres_template))
+        return postgres_server.dsn(names[-1])
+
+    yield new
+    for name in names:
+        postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def postgres_url(new_postgres_url: Callable[[], str]) -> str:
+    """A database of this test alone, its schema in place."""
+    return new_postgres_url()
+
+
+@pytest.fixture
+def empty_postgres_url(postgres_server: Server) -> Iterator[str]:
+    """A database of this test alone, with nothing in it."""
+    name = postgres_server.create_database()
+    yield postgres_server.dsn(name)
+    postgres_server.drop_database(name)
