@@ -150,22 +150,42 @@ def claim(now: int, queue: str, worker_id: str, n: int, visibility: int | None) 
         return []
     token = (yield from keys.advance("token", len(found))) - len(found)
     claims: list[JobClaim] = []
-    changes: list[tuple[Any, ...]] = []
+    tokens: list[tuple[int, int]] = []
     # fmt: off
     for (job_id, name, payload, headers, priority, attempts, max_attempts, run_at, enqueued_at, expires_at, releases,
          last_error, stamped, backoff_base, _, _) in found:
         token += 1
         lasting = visibility or stamped
         deadline = now + lasting
-        changes.append((token, worker_id, now, deadline, job_id))
+        tokens.append((job_id, token))
         claims.append(_new_row(JobClaim, (
             job_id, name, payload, None if headers is None else headers_of(headers), priority, attempts + 1,
             max_attempts, run_at, enqueued_at, expires_at, worker_id, token, now, deadline, releases, last_error,
             lasting, backoff_base,
         )))
     # fmt: on
-    yield SQL.claim, changes[0] if len(changes) == 1 else changes
+    yield SQL.claim, [(offset, worker_id, now, now, visibility, *ids) for offset, ids in _runs(tokens)]
     return claims
+
+
+def _runs(tokens: Iterable[tuple[int, int]]) -> list[tuple[int, tuple[int, int]]]:
+    """Pairs of id and token in runs of consecutive ids with consecutive tokens: (token - id, (first id, last id)).
+
+    A batch taken from the front of a queue is one run and costs one statement instead of one for each job.
+    """
+    runs: list[tuple[int, tuple[int, int]]] = []
+    first = last = offset = -1
+    for job_id, token in tokens:
+        if job_id == last + 1 and token - job_id == offset:
+            last = job_id
+            continue
+        if last >= 0:
+            runs.append((offset, (first, last)))
+        first = last = job_id
+        offset = token - job_id
+    if last >= 0:
+        runs.append((offset, (first, last)))
+    return runs
 
 
 def next_priority(now: int, queue: str, below: int) -> Op[int | None]:
@@ -224,9 +244,10 @@ def ack(now: int, queue: str, claim: JobClaim, result: str | None) -> Op[bool]:
 
 def ack_batch(now: int, queue: str, claims: Sequence[JobClaim], ids: Sequence[int], worker_id: str) -> Op[int]:
     """Ack what is valid, each once."""
-    fences = list(dict.fromkeys([(c.id, queue, c.token, worker_id, now) for c in claims]))
-    count: int = yield SQL.ack, fences
-    if count < len(fences):
+    pairs = sorted({(claim.id, claim.token) for claim in claims})
+    count: int = yield SQL.ack_run, [(*ids, queue, offset, worker_id, now) for offset, ids in _runs(pairs)]
+    if count < len(pairs):
+        fences = [(job_id, queue, token, worker_id, now) for job_id, token in pairs]
         count += yield from _keep_valid(now, SQL.valid, fences)
     if ids:
         bare = [(job_id, queue, worker_id, now) for job_id in dict.fromkeys(ids)]

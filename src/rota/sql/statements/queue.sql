@@ -37,10 +37,11 @@ SELECT id, name, payload, headers, priority, attempts, max_attempts, run_at, enq
 FROM rota_jobs WHERE lane = 1 AND queue = ? AND priority = ? AND run_at <= ?
 ORDER BY run_at, id LIMIT ?
 
+-- Jobs of consecutive ids, which get consecutive tokens.
 -- name: claim
-UPDATE rota_jobs SET lane = 0, state = 1, attempts = attempts + 1, token = ?, worker_id = ?, claimed_at = ?,
-    claim_expires_at = ?
-WHERE id = ?
+UPDATE rota_jobs SET lane = 0, state = 1, attempts = attempts + 1, token = ? + id, worker_id = ?, claimed_at = ?,
+    claim_expires_at = ? + coalesce(?, visibility)
+WHERE id BETWEEN ? AND ?
 
 -- name: lapsed
 SELECT id, attempts, max_attempts, expires_at FROM rota_jobs WHERE lane = 0 AND queue = ? AND claim_expires_at < ?
@@ -58,6 +59,11 @@ UPDATE rota_jobs SET lane = ? WHERE id = ?
 -- name: ack
 DELETE FROM rota_jobs WHERE id = ? AND queue = ? AND keep_done = 0
     AND token = ? AND state = 1 AND worker_id = ? AND claim_expires_at >= ?
+
+-- Jobs of consecutive ids under consecutive tokens, as claims hand them out.
+-- name: ack_run
+DELETE FROM rota_jobs WHERE id BETWEEN ? AND ? AND queue = ? AND keep_done = 0
+    AND token = ? + id AND state = 1 AND worker_id = ? AND claim_expires_at >= ?
 
 -- name: ack_bare
 DELETE FROM rota_jobs WHERE id = ? AND queue = ? AND keep_done = 0
