@@ -127,8 +127,12 @@ class Transport(TransportBase[Lease]):
 
     def ack(self, lease: Lease) -> bool:
         """Handled: remove the message, free the group."""
-        claim = self._own(lease)
-        return claim is not None and self._woken(self._engine.ack(claim))
+        # The usual case of ``_own`` and of ``_woken``, spelled out: two calls less of a dozen in a cycle.
+        claim = lease._claim if type(lease) is Lease and lease._transport is self else self._own(lease)
+        if claim is None or not self._engine.ack(claim):
+            return False
+        self._wakeups.wake(self._address)
+        return True
 
     def ack_batch(self, leases: Iterable[Lease]) -> int:
         """``ack`` several; how many were still valid."""
