@@ -142,17 +142,16 @@ def redrive(now: int, transport: str, ids: Sequence[int] | None, position: Posit
         seqs = list(range(last - len(letters) + 1, last + 1))
     else:
         seqs = [letter[1] for letter in letters]
-    space = keys.of_transport(transport)
-    again: list[tuple[Any, ...]] = []
+    items: list[keys.Redriven] = []
     heads: dict[str, tuple[int, int]] = {}
-    for seq, (letter_id, old, group_id, priority, key, published_at) in zip(seqs, letters, strict=True):
-        kept = yield from keys.rebind(space, key, old, seq, published_at + ruling.key_ttl, now)
-        again.append((seq, kept, letter_id))
+    for seq, (_, old, group_id, priority, key, published_at) in zip(seqs, letters, strict=True):
+        items.append(keys.Redriven(key, old, seq, published_at + ruling.key_ttl))
         heads.setdefault(group_id, (seq, priority))
+    kept = yield from keys.rebind(keys.of_transport(transport), items, now)
     made = [(group_id, priority, seq) for group_id, (seq, priority) in heads.items()]
     yield from hot.make_groups(transport, made, ruling)
-    yield SQL.redrive, again
-    yield SQL.drop_letter, [(letter_id,) for _, _, letter_id in again]
+    yield SQL.redrive, [(item.new, key, letter[0]) for item, key, letter in zip(items, kept, letters, strict=True)]
+    yield SQL.drop_letter, [(letter[0],) for letter in letters]
     if position == "original":
         yield SQL.move_forward, [(rules.fresh_turn(seq), transport, group_id) for group_id, _, seq in made]
     return seqs
