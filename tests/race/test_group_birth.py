@@ -68,7 +68,19 @@ def race(settler: Any, publisher: Any, ending: str, seed: str, rounds: int, seco
                 settler.publish("g", "again")
                 lease, expected = settler.claim("w"), "again"
 
-    together(settle, publish)
+    def aborting(work: Callable[[], None]) -> Callable[[], None]:
+        """Whoever fails does not leave the other one waiting."""
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException:
+                gate.abort()
+                raise
+
+        return run
+
+    together(aborting(settle), aborting(publish))
     return done
 
 
