@@ -13,7 +13,7 @@ from rota.cli import exits, main, parser
 from rota.cli.arguments import duration
 from rota.cli.output import escape, has_rich, print_table, when
 from rota.cli.progress import progress
-from rota.cli.session import masked
+from rota.masking import masked
 
 Capture = pytest.CaptureFixture[str]
 

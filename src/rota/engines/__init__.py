@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rota import names, units
+from rota.masking import masked
 
 if TYPE_CHECKING:
     from rota.contract import Engine
@@ -43,11 +44,6 @@ def parse(url: str, settings: dict[str, Any]) -> Target:
     return _memory(url, match.group(2), options) if scheme == "memory" else _sqlite(url, match.group(2), options)
 
 
-def masked(url: str) -> str:
-    """A URL for people: without its password (E)."""
-    return re.sub(r"(://[^/@:]*):[^/]*@", r"\1:***@", url)
-
-
 def _options(url: str, query: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings from the query and from the call; one named twice with two values is refused."""
     options: dict[str, Any] = {}
@@ -58,7 +54,7 @@ def _options(url: str, query: str, settings: dict[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         if value is None:
             continue
-        if name in options and options[name] != str(value):
+        if name in options and options[name].lower() != str(value).lower():
             raise ValueError(f"{name} is {options[name]!r} in the URL {masked(url)!r} but {value!r} in the call")
         options[name] = value
     return options
@@ -99,9 +95,9 @@ def _sqlite(url: str, location: str, options: dict[str, Any]) -> Target:
     if durability not in ("full", "normal"):
         raise ValueError(f"durability must be 'full' or 'normal', got {durability!r}")
     busy = units.not_negative(_number(options.get("busy_timeout", 5.0), "busy_timeout", float), "busy_timeout")
-    create = options.get("create", True)
-    if create not in (True, False):
-        raise ValueError(f"create must be True or False, got {create!r}")
+    create = {"true": True, "false": False}.get(str(options.get("create", True)).lower())
+    if create is None:
+        raise ValueError(f"create must be true or false, got {options['create']!r}")
 
     def open_it(now: Callable[[], int], clock: Any) -> Opened:
         from rota.engines.sqlite import open_sqlite
