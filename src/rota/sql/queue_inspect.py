@@ -150,7 +150,7 @@ def redrive(now: int, queue: str, ids: Sequence[int] | None) -> Op[list[int]]:
     if ids is None:
         letters = yield SQL.redrivable, (queue,)
     else:
-        letters = yield SQL.redrivable_by_id, (queue, json.dumps(list(ids)))
+        letters = yield SQL.redrivable_by_id, (json.dumps(sorted(set(ids))), queue)
     items = [
         keys.Redriven(key, job_id, job_id, enqueued_at + key_ttl) for _, job_id, key, enqueued_at, key_ttl in letters
     ]

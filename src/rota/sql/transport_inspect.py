@@ -133,7 +133,7 @@ def redrive(now: int, transport: str, ids: Sequence[int] | None, position: Posit
     if ids is None:
         letters = yield SQL.redrivable, (transport,)
     else:
-        letters = yield SQL.redrivable_by_id, (transport, json.dumps(list(ids)))
+        letters = yield SQL.redrivable_by_id, (json.dumps(sorted(set(ids))), transport)
     if not letters:
         return []
     ruling = yield from hot.options(now, transport)

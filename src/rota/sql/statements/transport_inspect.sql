@@ -27,18 +27,21 @@ SELECT m.seq, m.group_id, m.event, m.headers, m.deliveries, m.published_at, m.ke
 FROM rota_groups g CROSS JOIN rota_messages m ON m.transport = g.transport AND m.group_id = g.group_id
 WHERE g.transport = ? AND g.group_id = ? ORDER BY m.seq LIMIT ?
 
+-- The indexes are named where the planner would walk all groups for a handful.
 -- name: count_all
 SELECT
     (SELECT count(*) FROM (SELECT 1 FROM rota_groups WHERE transport = ?1 LIMIT ?2)),
     (SELECT count(*) FROM (SELECT 1 FROM rota_messages WHERE transport = ?1 LIMIT ?2)),
-    (SELECT count(*) FROM (SELECT 1 FROM rota_groups WHERE lane = 1 AND suspended = 0 AND transport = ?1 LIMIT ?2))
+    (SELECT count(*) FROM (SELECT 1 FROM rota_groups INDEXED BY rota_groups_free
+        WHERE lane = 1 AND suspended = 0 AND transport = ?1 LIMIT ?2))
         + (SELECT count(*) FROM (SELECT 1 FROM rota_groups
             WHERE lane = 0 AND transport = ?1 AND deadline < ?3 AND suspended = 0 LIMIT ?2)),
     (SELECT count(*) FROM (SELECT 1 FROM rota_groups
         WHERE lane = 0 AND transport = ?1 AND deadline >= ?3 AND suspended = 0 AND leased_seq IS NOT NULL LIMIT ?2)),
     (SELECT count(*) FROM (SELECT 1 FROM rota_groups
         WHERE lane = 0 AND transport = ?1 AND deadline >= ?3 AND suspended = 0 AND leased_seq IS NULL LIMIT ?2)),
-    (SELECT count(*) FROM (SELECT 1 FROM rota_groups WHERE suspended = 1 AND transport = ?1 LIMIT ?2)),
+    (SELECT count(*) FROM (SELECT 1 FROM rota_groups INDEXED BY rota_groups_suspended
+        WHERE suspended = 1 AND transport = ?1 LIMIT ?2)),
     (SELECT count(*) FROM (SELECT 1 FROM rota_dead_messages WHERE transport = ?1 LIMIT ?2))
 
 -- The oldest head of the ready groups, among as many of them as are counted.
@@ -83,8 +86,8 @@ DELETE FROM rota_dead_messages WHERE transport = ? AND died_at <= ?
 SELECT letter_id, seq, group_id, priority, key, published_at FROM rota_dead_messages WHERE transport = ? ORDER BY seq
 
 -- name: redrivable_by_id
-SELECT letter_id, seq, group_id, priority, key, published_at FROM rota_dead_messages
-WHERE transport = ? AND letter_id IN (SELECT value FROM json_each(?)) ORDER BY seq
+SELECT letter_id, seq, group_id, priority, rota_dead_messages.key, published_at
+FROM json_each(?) AS chosen CROSS JOIN rota_dead_messages ON letter_id = chosen.value WHERE transport = ? ORDER BY seq
 
 -- name: redrive
 INSERT INTO rota_messages (seq, transport, group_id, published_at, key, last_error, previous_error, headers, event)
