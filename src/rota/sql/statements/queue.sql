@@ -11,12 +11,12 @@ INSERT INTO rota_jobs (id, queue, priority, run_at, expires_at, enqueued_at, nam
     visibility, max_attempts, backoff_base, dead_letter_retention, keep_done, key_ttl)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- A job with nothing but its name and the stamp of the call it came with. What the jobs of a call share is numbered, so
--- that it is bound once where the row stands several times in one statement.
--- name: insert_plain_job
+-- Jobs of one call that differ in their payload alone. What they share is numbered, so that it is bound once where the
+-- row stands several times in one statement.
+-- name: insert_alike
 INSERT INTO rota_jobs (id, queue, enqueued_at, visibility, max_attempts, backoff_base, dead_letter_retention, keep_done,
-    key_ttl, priority, run_at, name, payload)
-VALUES (?1 + 0, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?, ?, ?, ?)
+    key_ttl, priority, run_at, expires_at, name, payload)
+VALUES (?1 + 0, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?)
 
 -- Claim ------------------------------------------------------------------------------------------------------------
 
