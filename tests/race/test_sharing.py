@@ -112,7 +112,7 @@ def test_fifty_coroutines(url: str, span: Callable[[float], float]) -> None:
 
 def test_processes_race_to_open_a_new_file(tmp_path: Path, rounds: Callable[[int], int]) -> None:
     """Both find it good, and what each of them stored at once is there."""
-    for number in range(rounds(6)):
+    for number in range(rounds(4)):
         path = tmp_path / f"new-{number}.db"
         start = micros(time.time() + 0.6)
         newcomers = [python("newcomer", f"sqlite:///{path}", str(start)) for _ in range(3)]
