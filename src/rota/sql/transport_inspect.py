@@ -80,8 +80,10 @@ def peek(now: int, transport: str, group_id: str, n: int) -> Op[list[MessageRow]
 
 def purge(now: int, transport: str, group_id: str) -> Op[int]:
     """Remove a group's messages, leased ones too; its suspension stays."""
-    count: int = yield SQL.purge_messages, (transport, group_id)
-    yield hot.SQL.drop_group, (transport, group_id)
+    count = 0
+    for group, *_ in (yield SQL.group, (transport, group_id)):
+        count = yield SQL.purge_messages, (group,)
+        yield hot.SQL.drop_group, (group,)
     return count
 
 
@@ -89,7 +91,7 @@ def explain(now: int, transport: str, group_id: str) -> Op[ExplanationRow]:
     """Why a group is not claimable now."""
     ((transport_suspended_at, suspended_at),) = yield SQL.group_and_suspension, (transport, group_id)
     rows = yield SQL.group, (transport, group_id)
-    deadline, held_since, leased_seq, worker_id = rows[0] if rows else (None, None, None, None)
+    _, deadline, held_since, leased_seq, worker_id = rows[0] if rows else (None,) * 5
     return rules.explain_group(
         now=now,
         transport_suspended_at=transport_suspended_at,
