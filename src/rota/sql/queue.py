@@ -134,11 +134,9 @@ def claim(now: int, queue: str, worker_id: str, n: int, visibility: int | None) 
     found: list[tuple[Any, ...]] = []
     while priority is not None:
         rows = yield SQL.candidates, (queue, priority, now, n - len(found))
-        for row in rows:
-            if row[14] or row[9] is not None:
-                refused = yield from _refuse(now, row)
-                if refused:
-                    return None
+        if not all(_is_claimable(now, row) for row in rows):
+            yield SQL.hold_again, (queue, now, CLEANING_LIMIT)
+            return None
         found += rows
         if len(found) == n:
             break
@@ -218,13 +216,12 @@ def _clean(now: int, queue: str) -> Op[bool]:
     return more or len(rows) == CLEANING_LIMIT
 
 
-def _refuse(now: int, row: tuple[Any, ...]) -> Op[bool]:
-    """Take a row out of the claim lane that is not claimable: expired, or held again as the clock went back (C9)."""
-    job_id, run_at, expires_at, state, claim_expires_at = row[0], row[7], row[9], row[14], row[15]
-    if rules.claimable("processing" if state else "pending", run_at, claim_expires_at, expires_at, now):
-        return False
-    yield SQL.set_lane, (HIDDEN if rules.expired(expires_at, now) else HELD, job_id)
-    return True
+def _is_claimable(now: int, row: tuple[Any, ...]) -> bool:
+    """Whether a row of the claim lane is: not if it expired and was not cleaned yet, or if the clock has gone back."""
+    run_at, expires_at, state, claim_expires_at = row[7], row[9], row[14], row[15]
+    if not state and expires_at is None:
+        return True
+    return rules.claimable("processing" if state else "pending", run_at, claim_expires_at, expires_at, now)
 
 
 # -- Settling (Q6, Q7, Q9) -------------------------------------------------------------------------------------------

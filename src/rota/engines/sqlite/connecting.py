@@ -30,6 +30,12 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.0002, 0.005
 _making = threading.Lock()
 
 
+def forked() -> None:
+    """In a forked child: whoever held the lock is not here."""
+    global _making
+    _making = threading.Lock()
+
+
 def patiently(attempt: Callable[[], T], deadline: float) -> T:
     """Try until it is not busy or ``time.monotonic()`` reaches the deadline; then the busy error passes through."""
     pause = _FIRST_WAIT

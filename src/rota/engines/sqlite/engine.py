@@ -88,10 +88,10 @@ class SqliteEngine:
         try:
             cursor = self._writer or self._open_writer()
             try:
-                cursor.execute("BEGIN IMMEDIATE")
-            except sqlite3.Error as error:
-                self._begin_patiently(cursor, error)
-            try:
+                try:
+                    cursor.execute("BEGIN IMMEDIATE")
+                except sqlite3.Error as error:
+                    self._begin_patiently(cursor, error)
                 result = run(op(self.now(), *values), cursor)
             except BaseException as error:
                 self._roll_back(cursor)
@@ -155,13 +155,12 @@ class SqliteEngine:
             )
 
     def _begin_patiently(self, cursor: sqlite3.Cursor, error: sqlite3.Error) -> None:
-        deadline = time.monotonic() + self.busy_timeout
-        try:
-            if not is_busy(error):
-                raise error
-            patiently(lambda: cursor.execute("BEGIN IMMEDIATE"), deadline)
-        except sqlite3.Error as last:
-            raise translated(last, self.path) from last
+        if cursor.connection.in_transaction:
+            # An interrupt came between a statement and what would have ended its transaction.
+            cursor.execute("ROLLBACK")
+        elif not is_busy(error):
+            raise error
+        patiently(lambda: cursor.execute("BEGIN IMMEDIATE"), time.monotonic() + self.busy_timeout)
 
     def _roll_back(self, cursor: sqlite3.Cursor) -> None:
         """Leave the connection usable. SQLite may have rolled back by itself."""

@@ -1,4 +1,4 @@
-"""SQLite connections do not survive a fork: the child opens its own.
+"""SQLite connections do not survive a fork: the child opens its own. What is open when the process ends is closed.
 
 An inherited connection must never be closed in the child, not even when the interpreter ends: SQLite would believe it
 holds the locks of the parent. So it is leaked, with a reference that nobody gives back.
@@ -6,13 +6,19 @@ holds the locks of the parent. So it is leaked, with a reference that nobody giv
 
 from __future__ import annotations
 
+import atexit
 import os
 import weakref
 from typing import Any, Protocol
 
+from rota.engines.sqlite import connecting
+from rota.errors import RotaError
+
 
 class _Forked(Protocol):
     def forked(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 _engines: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -25,7 +31,7 @@ def watch(engine: _Forked) -> None:
 
 
 def forget(engine: _Forked) -> None:
-    """It is closed: a child has nothing to leak."""
+    """It is closed: a child has nothing to leak, and nothing is left to close."""
     _engines.discard(engine)
 
 
@@ -40,9 +46,20 @@ def leak(thing: object) -> None:
 
 
 def _after_fork() -> None:
+    connecting.forked()
     for engine in list(_engines):
         engine.forked()
 
 
+def _at_exit() -> None:
+    """The last connection of all checkpoints when it closes, which has to be under the lock; sockets are removed."""
+    for engine in list(_engines):
+        try:
+            engine.close()
+        except RotaError:
+            pass
+
+
+atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

@@ -47,6 +47,11 @@ WHERE id BETWEEN ? AND ?
 SELECT id, attempts, max_attempts, expires_at FROM rota_jobs WHERE lane = 0 AND queue = ? AND claim_expires_at < ?
 ORDER BY claim_expires_at, token LIMIT ?
 
+-- Jobs that lapsed under a clock that has gone back are held again (C9).
+-- name: hold_again
+UPDATE rota_jobs SET lane = 0 WHERE id IN
+    (SELECT id FROM rota_jobs WHERE lane = 1 AND state = 1 AND queue = ? AND claim_expires_at >= ? LIMIT ?)
+
 -- name: expired_in_lane
 SELECT id FROM rota_jobs WHERE queue = ? AND lane = ? AND expires_at <= ? ORDER BY expires_at LIMIT ?
 
