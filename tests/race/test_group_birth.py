@@ -100,7 +100,7 @@ def test_publish_races_the_last_settlement(
     """Two threads, each with a store of its own."""
     wanted = rounds(20_000 if engine == "memory" else 4_000)
     with rota.open(url) as one, rota.open(url) as two, switching_often():
-        done = race(one.transport("t"), two.transport("t"), ending, seed, wanted, span(1.5))
+        done = race(one.transport("t"), two.transport("t"), ending, seed, wanted, span(1.2))
     print(f"{done} rounds")
     assert done >= min(wanted, 200)
 
@@ -108,7 +108,7 @@ def test_publish_races_the_last_settlement(
 def test_two_ends_and_two_births_at_once(engine: str, url: str, seed: str, span: Callable[[float], float]) -> None:
     """Several threads publish into few groups and settle what they find, without taking turns: all of it comes."""
     stores = [rota.open(url) for _ in range(4)]
-    until = time.monotonic() + span(1.5)
+    until = time.monotonic() + span(1.2)
     with switching_often():
         counts = together(
             *(
@@ -127,7 +127,7 @@ def test_two_ends_and_two_births_in_processes(sqlite_url: str, seed: str, span: 
     """The same in processes of their own."""
     with rota.open(sqlite_url) as store:
         working = [python("births", sqlite_url, f"{seed}/{place}") for place in range(3)]
-        time.sleep(span(2))
+        time.sleep(span(1.5))
         counts = [tuple(json.loads(ended(one))) for one in working]
         assert_all_came(store.transport("t"), counts)
 

@@ -141,7 +141,7 @@ def short_storm(seed: str, seconds: float) -> Verdict:
         timer.start()
         together(*(lambda actor=actor: actor.run(stop) for actor in actors))
         last = Log("drain")
-        rest, dead = drain(store, last, patience=0.5, limit=1.0)
+        rest, dead = drain(store, last, patience=0.3, limit=0.5)
         return judge([record for log in (*logs, last) for record in log.records], rest=rest, dead=dead)
 
 
@@ -149,7 +149,7 @@ def test_judge_acquits_the_same_storm_without_a_fault(monkeypatch: pytest.Monkey
     """With a stand-in that does nothing wrong: what the faults below show is the faults'."""
     for mechanism in ("transport", "queue"):
         with planted(monkeypatch, mechanism, "ack", _as_it_is):
-            assert short_storm(seed, 0.8).faults() == {}
+            assert short_storm(seed, 0.5).faults() == {}
 
 
 @pytest.mark.parametrize("mechanism", ["transport", "queue"])
@@ -158,7 +158,7 @@ def test_judge_catches_an_engine_that(monkeypatch: pytest.MonkeyPatch, seed: str
     """The storm names one of the kinds that the fault must lead to."""
     verb, wrong, kinds = FAULTS[fault]
     with planted(monkeypatch, mechanism, verb, wrong):
-        found = short_storm(seed, 0.8).faults()
+        found = short_storm(seed, 0.5).faults()
     assert kinds & set(found), f"caught as {sorted(found)}"
 
 
@@ -195,4 +195,4 @@ def test_race_of_birth_catches_a_group_deleted_after_a_publish(monkeypatch: pyte
 def test_judge_catches_a_confirmed_write_that_is_gone(monkeypatch: pytest.MonkeyPatch, seed: str) -> None:
     """Lost is lost, whoever is asked afterwards."""
     with planted(monkeypatch, "transport", "publish", lose_a_write):
-        assert "lost" in short_storm(seed, 0.8).faults()
+        assert "lost" in short_storm(seed, 0.5).faults()
