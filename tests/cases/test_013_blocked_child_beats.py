@@ -68,7 +68,7 @@ def test_beats_from_another_thread_while_the_loop_is_blocked(url: str) -> None:
         async with rota.aopen(url) as store:
             queue = store.queue("q")
             await queue.enqueue("work")
-            job = await queue.claim_one("w", visibility=0.4)
+            job = await queue.claim_one("w", visibility=0.3)
             assert job is not None
             sync = store.as_sync().queue("q")
             over = threading.Event()
@@ -76,13 +76,13 @@ def test_beats_from_another_thread_while_the_loop_is_blocked(url: str) -> None:
 
             def beat() -> None:
                 held = rota.Job(job._claim, job.payload, sync)
-                while not over.wait(0.1):
+                while not over.wait(0.08):
                     assert held.heartbeat()
                     claims.append(sync.claim_one("idle"))
 
             beating = threading.Thread(target=beat)
             beating.start()
-            time.sleep(1.2)  # noqa: ASYNC251 (blocking the loop is the point)
+            time.sleep(0.9)  # noqa: ASYNC251 (blocking the loop is the point)
             over.set()
             beating.join()
             assert len(claims) > 3

@@ -196,7 +196,7 @@ def test_idle_waiting_is_no_busy_loop(url: str) -> None:
                 counting = source._engine = Counting(source._engine)
                 waiting[type(source).__name__, load] = (
                     counting,
-                    Started(source.claim_batch, "w", 1, wait=2, **floor),
+                    Started(source.claim_batch, "w", 1, wait=1.2, **floor),
                 )
         for (_, load), (counting, call) in waiting.items():
             assert call.result() == []

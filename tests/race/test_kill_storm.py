@@ -27,7 +27,7 @@ def test_storm_of_kills(
     place.mkdir()
     with rota.open(url) as store:
         troupe = Troupe(url, place, seed, ROLES)
-        troupe.storm(span(5 if durability == "full" else 2))
+        troupe.storm(span(4.5 if durability == "full" else 1.5))
         troupe.end()
         last = Log("drain")
         rest, dead = drain(store, last)

@@ -23,7 +23,7 @@ from .threads import switching_often, together
 
 def test_threads_share_handles(url: str, span: Callable[[float], float]) -> None:
     """Eight threads on one queue and one transport object: each item to exactly one of them, each put stored once."""
-    count = 1_500
+    count = 900
     with rota.open(url) as store, switching_often():
         queue, transport = store.queue("q"), store.transport("t")
         taken: list[Any] = []
