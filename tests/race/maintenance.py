@@ -9,7 +9,7 @@ from typing import Any
 
 import rota
 
-VISIBILITY = 0.01
+VISIBILITY = 0.008
 
 
 def maintain(queue: Any, over: Callable[[], bool]) -> int:

@@ -104,6 +104,9 @@ def count_no_deliveries(planted: Planted, real: Callable[..., Any], *args: Any) 
     return [claim._replace(**{field: 1}) for claim in real(*args)]
 
 
+# So many short storms are allowed to find a fault; on an idle machine the first or second does.
+LONGEST = 10
+
 FAULTS: dict[str, tuple[str, Callable[..., Any], set[str]]] = {
     "ignores the token": ("ack", ignore_the_token, {"stale"}),
     "answers True to everybody": ("ack", say_true_to_everybody, {"stale"}),
@@ -120,10 +123,10 @@ def planted(monkeypatch: pytest.MonkeyPatch, mechanism: str, verb: str, fault: C
     from rota.facade.core import Core
 
     real = getattr(Core, mechanism)
-    made: dict[str, Planted] = {}
+    made: dict[tuple[Any, str], Planted] = {}
 
     def faulty(core: Any, name: str, *declared: Any) -> Any:
-        return made.setdefault(name, Planted(real(core, name, *declared), {verb: fault}))
+        return made.setdefault((core, name), Planted(real(core, name, *declared), {verb: fault}))
 
     with monkeypatch.context() as changed:
         changed.setattr(Core, mechanism, faulty)
@@ -141,7 +144,7 @@ def short_storm(seed: str, seconds: float) -> Verdict:
         timer.start()
         together(*(lambda actor=actor: actor.run(stop) for actor in actors))
         last = Log("drain")
-        rest, dead = drain(store, last, patience=0.3, limit=0.5)
+        rest, dead = drain(store, last, patience=0.3, limit=0.4)
         return judge([record for log in (*logs, last) for record in log.records], rest=rest, dead=dead)
 
 
@@ -149,7 +152,7 @@ def test_judge_acquits_the_same_storm_without_a_fault(monkeypatch: pytest.Monkey
     """With a stand-in that does nothing wrong: what the faults below show is the faults'."""
     for mechanism in ("transport", "queue"):
         with planted(monkeypatch, mechanism, "ack", _as_it_is):
-            assert short_storm(seed, 0.5).faults() == {}
+            assert short_storm(seed, 0.4).faults() == {}
 
 
 @pytest.mark.parametrize("mechanism", ["transport", "queue"])
@@ -158,8 +161,17 @@ def test_judge_catches_an_engine_that(monkeypatch: pytest.MonkeyPatch, seed: str
     """The storm names one of the kinds that the fault must lead to."""
     verb, wrong, kinds = FAULTS[fault]
     with planted(monkeypatch, mechanism, verb, wrong):
-        found = short_storm(seed, 0.5).faults()
-    assert kinds & set(found), f"caught as {sorted(found)}"
+        assert_caught(kinds, seed)
+
+
+def assert_caught(kinds: set[str], seed: str) -> None:
+    """Within a few short storms."""
+    caught: set[str] = set()
+    for number in range(LONGEST):
+        caught |= set(short_storm(f"{seed}/{number}", 0.3).faults())
+        if kinds & caught:
+            return
+    pytest.fail(f"not caught as {kinds}, only as {caught}")
 
 
 # -- The other races ---------------------------------------------------------------------------------------------------
@@ -195,4 +207,4 @@ def test_race_of_birth_catches_a_group_deleted_after_a_publish(monkeypatch: pyte
 def test_judge_catches_a_confirmed_write_that_is_gone(monkeypatch: pytest.MonkeyPatch, seed: str) -> None:
     """Lost is lost, whoever is asked afterwards."""
     with planted(monkeypatch, "transport", "publish", lose_a_write):
-        assert "lost" in short_storm(seed, 0.5).faults()
+        assert_caught({"lost"}, seed)

@@ -99,7 +99,7 @@ def test_fifty_coroutines(url: str, span: Callable[[float], float]) -> None:
     async def main() -> list[Record]:
         logs = [Log(f"task-{n}") for n in range(50)]
         async with rota.aopen(url) as store:
-            until = time.monotonic() + span(1)
+            until = time.monotonic() + span(0.7)
             await asyncio.gather(*(_cycle(store, logs[n], n, until) for n in range(50)))
             last = Log("drain")
             await asyncio.to_thread(drain, store.as_sync(), last)
@@ -112,7 +112,7 @@ def test_fifty_coroutines(url: str, span: Callable[[float], float]) -> None:
 
 def test_processes_race_to_open_a_new_file(tmp_path: Path, rounds: Callable[[int], int]) -> None:
     """Both find it good, and what each of them stored at once is there."""
-    for number in range(rounds(3)):
+    for number in range(rounds(2)):
         path = tmp_path / f"new-{number}.db"
         start = micros(time.time() + 0.6)
         newcomers = [python("newcomer", f"sqlite:///{path}", str(start)) for _ in range(3)]
@@ -140,7 +140,7 @@ def test_clock_steps_under_threads(engine: str, url: str, span: Callable[[float]
     """The clock jumps back and forth while threads work: no second valid holder, no token twice, nothing lost."""
     clock = ManualClock()
     stores = [rota.open(url, clock=clock) for _ in range(4)]
-    until = time.monotonic() + span(1)
+    until = time.monotonic() + span(0.7)
     stores[0].transport("t").publish_many([(f"g{n % 5}", n) for n in range(100)])
     stores[0].queue("q", max_attempts=10**6).enqueue_many(range(20))
     newest: dict[Any, int] = {}
