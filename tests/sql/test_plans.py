@@ -75,8 +75,7 @@ INDEXES = {
 
 
 def plan(database: sqlite3.Connection, block: Block) -> list[str]:
-    numbered = [int(number) for number in re.findall(r"\?(\d+)", block.text)]
-    values = (None,) * (max(numbered, default=0) + len(re.findall(r"\?(?!\d)", block.text)))
+    values = (None,) * block.text.count("?")
     return [step for *_, step in database.execute(f"EXPLAIN QUERY PLAN {block.text}", values)]
 
 

@@ -20,12 +20,8 @@ IN_FLIGHT = "deadline >= ?"
 
 
 def texts(*files: Blocks) -> dict[str, str]:
-    """The statements on one line each, numbered values as plain ones."""
-    return {
-        name: re.sub(r"\?\d+", "?", re.sub(r"\s+", " ", block.text))
-        for file in files
-        for name, block in file.all.items()
-    }
+    """The statements on one line each."""
+    return {name: re.sub(r"\s+", " ", block.text) for file in files for name, block in file.all.items()}
 
 
 QUEUE = texts(queue.SQL, queue_inspect.SQL)

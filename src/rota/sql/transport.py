@@ -101,7 +101,7 @@ def _append(now: int, transport: str, first: int, messages: Sequence[NewMessage]
     if len(messages) == 1:
         group_id, event, priority, key, headers = messages[0]
         turn = rules.fresh_turn(first) if ruling.new_groups == "first" else (yield from keys.advance("token", 1))
-        yield SQL.insert_group, (transport, group_id, priority, turn)
+        yield SQL.insert_group, (transport, group_id, priority, turn, transport, group_id)
         yield SQL.insert_message, (first, transport, group_id, now, key, headers_text(headers), event)
         return
     # The first message of a group made here gives it its priority and its turn.
@@ -126,7 +126,10 @@ def make_groups(transport: str, groups: Sequence[tuple[str, int, int]], ruling: 
         turns = range(last - len(groups) + 1, last + 1)
     yield (
         SQL.insert_group,
-        [(transport, group_id, priority, turn) for (group_id, priority, _), turn in zip(groups, turns, strict=True)],
+        [
+            (transport, group_id, priority, turn, transport, group_id)
+            for (group_id, priority, _), turn in zip(groups, turns, strict=True)
+        ],
     )
 
 
@@ -138,7 +141,7 @@ def claim(
 ) -> Op[list[LeaseClaim] | None]:
     """Lease the heads of up to n groups. None: a full round was cleaned away (C8); commit it and claim again."""
     floor = _LOWEST if min_priority is None else min_priority
-    rows = yield SQL.look, (transport, now, floor)
+    rows = yield SQL.look, (now, floor, floor, transport)
     if not rows:
         return []
     ((text, suspended_at, lapsed, lowest, highest),) = rows
@@ -148,7 +151,7 @@ def claim(
     if lapsed:
         freed = yield SQL.free_lapsed, (transport, now, CLEANING_LIMIT)
         unfinished = freed == CLEANING_LIMIT
-        ((_, _, _, lowest, highest),) = yield SQL.look, (transport, now, floor)
+        ((_, _, _, lowest, highest),) = yield SQL.look, (now, floor, floor, transport)
     ruling = options_of(text)
     leases: list[LeaseClaim] = []
     cleaned = 0
@@ -177,7 +180,7 @@ def claim(
             break
         if cleaned >= CLEANING_LIMIT and not leases:
             return None
-        ((_, _, _, lowest, highest),) = yield SQL.look, (transport, now, floor)
+        ((_, _, _, lowest, highest),) = yield SQL.look, (now, floor, floor, transport)
     if unfinished and not leases:
         return None
     return leases

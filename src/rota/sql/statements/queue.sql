@@ -11,12 +11,18 @@ INSERT INTO rota_jobs (id, queue, priority, run_at, expires_at, enqueued_at, nam
     visibility, max_attempts, backoff_base, dead_letter_retention, keep_done, key_ttl)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- Jobs of one call that differ in their payload alone. What they share is numbered, so that it is bound once where the
--- row stands several times in one statement.
+-- Jobs of one call that differ in their payload alone. What they share is bound once where the row of values stands
+-- several times; each begins with its distance from the first.
 -- name: insert_alike
 INSERT INTO rota_jobs (id, queue, enqueued_at, visibility, max_attempts, backoff_base, dead_letter_retention, keep_done,
     key_ttl, priority, run_at, expires_at, name, payload)
-VALUES (?1 + 0, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?)
+SELECT shared.first_id + each.column1, shared.queue, shared.enqueued_at, shared.visibility, shared.max_attempts,
+    shared.backoff_base, shared.dead_letter_retention, shared.keep_done, shared.key_ttl, shared.priority, shared.run_at,
+    shared.expires_at, shared.name, each.column2
+FROM (SELECT ? AS first_id, ? AS queue, ? AS enqueued_at, ? AS visibility, ? AS max_attempts, ? AS backoff_base,
+    ? AS dead_letter_retention, ? AS keep_done, ? AS key_ttl, ? AS priority, ? AS run_at, ? AS expires_at, ? AS name)
+    AS shared
+CROSS JOIN (VALUES (0, ?)) AS each
 
 -- Claim ------------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ INSERT INTO rota_transports (name, options) VALUES (?, ?) ON CONFLICT (name) DO 
 
 -- name: insert_group
 INSERT INTO rota_groups (transport, group_id, priority, turn, suspended)
-VALUES (?1, ?2, ?3, ?4, EXISTS (SELECT 1 FROM rota_suspensions WHERE transport = ?1 AND group_id = ?2))
+VALUES (?, ?, ?, ?, EXISTS (SELECT 1 FROM rota_suspensions WHERE transport = ? AND group_id = ?))
 ON CONFLICT (transport, group_id) DO NOTHING
 
 -- name: insert_message
@@ -25,12 +25,12 @@ VALUES (?, (SELECT id FROM rota_groups WHERE transport = ? AND group_id = ?), ?,
 -- priority at or above the floor with a free group, the highest.
 -- name: look
 SELECT options, suspended_at,
-    EXISTS (SELECT 1 FROM rota_groups WHERE lane = 0 AND transport = ?1 AND deadline < ?2),
-    (SELECT priority FROM rota_groups WHERE lane = 1 AND suspended = 0 AND transport = ?1 AND priority >= ?3
+    EXISTS (SELECT 1 FROM rota_groups WHERE lane = 0 AND transport = t.name AND deadline < ?),
+    (SELECT priority FROM rota_groups WHERE lane = 1 AND suspended = 0 AND transport = t.name AND priority >= ?
         ORDER BY priority LIMIT 1),
-    (SELECT priority FROM rota_groups WHERE lane = 1 AND suspended = 0 AND transport = ?1 AND priority >= ?3
+    (SELECT priority FROM rota_groups WHERE lane = 1 AND suspended = 0 AND transport = t.name AND priority >= ?
         ORDER BY priority DESC LIMIT 1)
-FROM rota_transports WHERE name = ?1
+FROM rota_transports t WHERE name = ?
 
 -- name: free_lapsed
 UPDATE rota_groups SET lane = 1
