@@ -18,7 +18,7 @@ from rota.clock import wall_clock
 from rota.engines.sqlite import facts, forks
 from rota.engines.sqlite.calls import Calls
 from rota.engines.sqlite.checkpoint import Checkpointer
-from rota.engines.sqlite.connecting import bring_up_to_date, check_version, connect, patiently, prepare_file
+from rota.engines.sqlite.connecting import bring_up_to_date, check_version, connect, inherit, patiently, prepare_file
 from rota.engines.sqlite.failures import is_busy, translated
 from rota.engines.sqlite.queue import SqliteQueue
 from rota.engines.sqlite.transport import SqliteTransport
@@ -65,8 +65,13 @@ class SqliteEngine:
         self._start()
         self._listening = SqliteWakeups(self.path, _weak_version(self))
         self.wakeups: Wakeups = self._listening
-        self._open_writer()
         forks.watch(self)
+        try:
+            with self.write_lock:
+                self._open_writer()
+        except BaseException:
+            forks.forget(self)
+            raise
 
     def _start(self) -> None:
         """All that belongs to this process alone; a forked child does it again."""
@@ -75,6 +80,7 @@ class SqliteEngine:
         self._writer: sqlite3.Cursor | None = None
         self._reader: sqlite3.Cursor | None = None
         self._commits = 0
+        self._held_to_fork: list[threading.Lock] = []
         self.checkpointer = Checkpointer(self.path)
         self.calls = Calls()
 
@@ -263,18 +269,40 @@ class SqliteEngine:
                 return
             self.closed = True
             forks.forget(self)
-            writer, reader = self._writer, self._reader
-            self._writer = self._reader = None
-            if reader is not None:
-                reader.connection.close()
-            if writer is not None:
-                self.checkpointer.close(writer.connection, _CLOSING_PATIENCE)
+            self._close_connections()
         self.calls.close()
 
-    def forked(self) -> None:
-        """In a forked child: leak what was inherited (closing it would end the parent's locks), begin anew."""
+    def _close_connections(self) -> None:
+        """Under both locks. The next verbs open new ones, unless the engine is closed."""
+        writer, reader = self._writer, self._reader
+        self._writer = self._reader = None
+        if reader is not None:
+            reader.connection.close()
+        if writer is not None:
+            self.checkpointer.close(writer.connection, _CLOSING_PATIENCE)
+
+    # -- Forks (see ``forks``) -----------------------------------------------------------------------------------------
+
+    def before_fork(self, deadline: float) -> None:
+        """Let the verbs of other threads end, and close the connections."""
+        for lock in (self.write_lock, self._read_lock):
+            if not lock.acquire(timeout=max(deadline - time.monotonic(), 0)):
+                return
+            self._held_to_fork.append(lock)
+        self._close_connections()
+
+    def after_fork(self, *, child: bool) -> None:
+        """The parent goes on; the child begins anew, and refuses the file if it has inherited a connection."""
+        if child:
+            self._begin_anew()
+            return
+        while self._held_to_fork:
+            self._held_to_fork.pop().release()
+
+    def _begin_anew(self) -> None:
         for cursor in (self._writer, self._reader):
             if cursor is not None:
+                inherit(self.path)
                 forks.leak(cursor)
                 forks.leak(cursor.connection)
         self.checkpointer.forget()

@@ -1,23 +1,24 @@
-"""SQLite connections do not survive a fork: the child opens its own. What is open when the process ends is closed.
+"""SQLite connections do not survive a fork. What is open when the process ends is closed.
 
-An inherited connection must never be closed in the child, not even when the interpreter ends: SQLite would believe it
-holds the locks of the parent. So it is leaked, with a reference that nobody gives back.
+A child that has inherited a connection cannot use its file in any way: SQLite keeps one account of the locks on a file
+for all connections of a process, and in the child that account speaks of locks which only the parent has. A connection
+opened there takes none, so others believe they are alone and throw the log away with all that the child has committed.
+So the connections are closed before a fork, and both sides open new ones. Where that could not be done the child
+leaks what it inherited, with a reference that nobody gives back, and refuses the file.
 """
 
 from __future__ import annotations
 
 import atexit
-import os
 import weakref
 from typing import Any, Protocol
 
+from rota import forks
 from rota.engines.sqlite import connecting
 from rota.errors import RotaError
 
 
-class _Forked(Protocol):
-    def forked(self) -> None: ...
-
+class _Engine(forks.Forking, Protocol):
     def close(self) -> None: ...
 
 
@@ -25,14 +26,16 @@ _engines: weakref.WeakSet[Any] = weakref.WeakSet()
 _leaked: list[object] = []
 
 
-def watch(engine: _Forked) -> None:
-    """Call ``engine.forked()`` in every child forked from here on."""
+def watch(engine: _Engine) -> None:
+    """Prepare the engine for every fork from here on, and close it at exit."""
     _engines.add(engine)
+    forks.watch(engine)
 
 
-def forget(engine: _Forked) -> None:
-    """It is closed: a child has nothing to leak, and nothing is left to close."""
+def forget(engine: _Engine) -> None:
+    """It is closed."""
     _engines.discard(engine)
+    forks.forget(engine)
 
 
 def leak(thing: object) -> None:
@@ -45,12 +48,6 @@ def leak(thing: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
-def _after_fork() -> None:
-    connecting.forked()
-    for engine in list(_engines):
-        engine.forked()
-
-
 def _at_exit() -> None:
     """The last connection of all checkpoints when it closes, which has to be under the lock; sockets are removed."""
     for engine in list(_engines):
@@ -61,5 +58,4 @@ def _at_exit() -> None:
 
 
 atexit.register(_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+forks.in_child(connecting.forked)
