@@ -61,8 +61,7 @@ class NaiveTransport:
         self.turn = count(1)
 
     def claim(self) -> tuple[int, str, object] | None:
-        self.messages.sort(key=lambda message: (self.turns.get(message[1], 0), message[0]))
-        for message in self.messages:
+        for message in sorted(self.messages, key=lambda message: (self.turns.get(message[1], 0), message[0])):
             if message[1] not in self.leased:
                 self.leased.add(message[1])
                 self.turns[message[1]] = next(self.turn)

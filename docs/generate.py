@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import inspect
 import re
 import sys
@@ -21,6 +22,10 @@ from rota.cli.parser import build_parser
 
 ROOT = Path(__file__).resolve().parent.parent
 _ORDER = ("Terms", "Promise", "C", "T", "Q", "D", "P", "X", "E")
+_RECORDS: dict[str, tuple[type, ...]] = {
+    "T": (rota.Lease, rota.Message, rota.Group, rota.TransportStats, rota.DeadMessage, rota.Explanation),
+    "Q": (rota.Job, rota.JobRecord, rota.Item, rota.QueueStats, rota.DeadJob, rota.Explanation),
+}
 _REGION = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end: (?P=name) -->)", re.DOTALL)
 
 
@@ -41,6 +46,7 @@ def contract_page() -> str:
         parts.append(f"## {title}")
         if name in ("T", "Q"):
             parts.append(operations(rota.Transport if name == "T" else rota.Queue))
+            parts.append(records(_RECORDS[name]))
         parts.append(body)
         if name == "Q":
             parts.append("### States of a job\n\n" + states())
@@ -74,6 +80,19 @@ def operations(handle: type) -> str:
         effect = (inspect.getdoc(method) or "").split("\n\n")[0].replace("\n", " ").replace("``", "`")
         rows.append((f"`{name}({shown})`", effect, f"`{signature.return_annotation}`"))
     return table(("verb", "what it does", "returns"), rows)
+
+
+def records(classes: tuple[type, ...]) -> str:
+    """A table of what these objects have besides verbs."""
+    rows: list[tuple[str, str]] = []
+    for cls in classes:
+        names = [name for name in dir(cls) if isinstance(getattr(cls, name), property)]
+        if dataclasses.is_dataclass(cls):
+            names = [field.name for field in dataclasses.fields(cls)]
+        else:
+            names = [*names, "payload" if cls is rota.Job else "event"]
+        rows.append((f"`{cls.__name__}`", ", ".join(f"`{name}`" for name in names)))
+    return table(("object", "what it has"), rows)
 
 
 def _parameters(signature: inspect.Signature) -> list[str]:

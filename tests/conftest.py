@@ -60,3 +60,14 @@ def empty_postgres_url(postgres_server: Server) -> Iterator[str]:
     name = postgres_server.create_database()
     yield postgres_server.dsn(name)
     postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def alter_database(postgres_server: Server) -> Callable[[str, str], None]:
+    """``ALTER DATABASE`` for the database of a URL."""
+
+    def alter(url: str, change: str) -> None:
+        name = url.rsplit("/", 1)[1]
+        postgres_server.execute(f'ALTER DATABASE "{name}" {change}')
+
+    return alter

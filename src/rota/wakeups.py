@@ -92,6 +92,10 @@ class Wakeups:
         for waiter in everybody:
             waiter.wake()
 
+    def forked(self) -> None:
+        """In a forked child: whoever held the lock is not here."""
+        self._lock = threading.Lock()
+
     def close(self) -> None:
         """Wake everybody for good: waiters see ``closed`` and raise ``StoreClosed`` (X8)."""
         self.closed = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 
 from rota.cli import exits, main, parser
 from rota.cli.arguments import duration
-from rota.cli.output import escape, when
-from rota.cli.session import masked
+from rota.cli.output import escape, has_rich, print_table, when
+from rota.cli.progress import progress
+from rota.masking import masked
 
 Capture = pytest.CaptureFixture[str]
 
@@ -128,3 +130,36 @@ def test_options_are_told_apart_from_the_command_of_work() -> None:
     arguments = parser.parse(["--url", "work", "work", "q", "-j", "3", "--", "cmd", "--url", "x", "--", "y"])
     assert (arguments.url, arguments.parallel) == ("work", 3)
     assert arguments.child == ["cmd", "--url", "x", "--", "y"]
+
+
+@pytest.mark.parametrize("rich", [False, True] if has_rich() else [False])
+def test_tables_on_a_narrow_terminal(rich: bool, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("rota.cli.output.has_rich", lambda: rich)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    wide = "x" * 300
+    print_table(("id", "state", "payload"), [(9007199254740993, "pending", wide), (1, "[red]dead[/red]", "\x1b[2J")])
+    text = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+    lines = [line for line in text.splitlines() if line and "─" not in line]
+    assert len(lines) == 3
+    assert lines[1].startswith("9007199254740993  pending")
+    assert lines[1].rstrip().endswith("xxx…")
+    assert max(map(len, lines)) <= 60
+    assert "[red]dead[/red]" in lines[2]
+    assert "\\x1b[2J" in lines[2]
+    print_table(("id",), [], empty="nothing there")
+    assert capsys.readouterr().out == "(nothing there)\n"
+
+
+@pytest.mark.parametrize("rich", [False, True] if has_rich() else [False])
+def test_progress_on_a_terminal(rich: bool, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("rota.cli.progress.has_rich", lambda: rich)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with progress("reading", 10) as bar:
+        bar.update(4)
+        bar.update(10, "lines")
+    assert "reading" in capsys.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    with progress("reading", 10) as bar:
+        bar.update(10)
+    assert capsys.readouterr().err == ""

@@ -24,18 +24,10 @@ BEGIN = {
 }
 PUBLISH = {"group": GROUPS, "priority": (0, 1, 2), "key": (None, None, "k", "l")}
 PUBLISH_MANY = {"items": Many({"group": GROUPS, "priority": (0, 1, 2)}, 5)}
-CLAIM = {
-    "worker": ("w", "v"),
-    "n": (1, 1, 2, 5, 0, -1),
-    "visibility": VISIBILITIES,
-    "floor": (None, None, None, 0, 1, 2),
-}
-SETTLE = {
-    "pick": PICKS,
-    "verb": ("nack", "nack", "ack", "retry", "release", "fail"),
-    "delay": DELAYS,
-    "error": (None, "e1", "e2"),
-}
+FLOORS = (None, None, None, 0, 1, 2)
+CLAIM = {"worker": ("w", "v"), "n": (1, 1, 2, 5, 0, -1), "visibility": VISIBILITIES, "floor": FLOORS}
+SETTLEMENTS = ("nack", "nack", "ack", "retry", "release", "fail")
+SETTLE = {"pick": PICKS, "verb": SETTLEMENTS, "delay": DELAYS, "error": (None, "e1", "e2")}
 EXTEND = {"pick": PICKS, "visibility": VISIBILITIES}
 ACK_BATCH = {"picks": Many(PICKS, 4)}
 FOREIGN = {"pick": PICKS, "verb": ("ack", "nack", "release", "fail", "retry", "extend", "ack_batch")}

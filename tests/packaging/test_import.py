@@ -49,6 +49,11 @@ def test_import_brings_no_heavy_module_and_no_thread() -> None:
     assert threads == 1
 
 
+def test_pytest_is_needed_by_the_suite_only() -> None:
+    code = "import sys\nsys.modules['pytest'] = None\nimport rota.testing, rota.cli.parser\n"
+    assert python(code + "print(rota.testing.ManualClock())").startswith("ManualClock(")
+
+
 def test_memory_engine_starts_no_thread() -> None:
     code = (
         "import threading, rota\n"

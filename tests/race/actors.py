@@ -106,14 +106,18 @@ class Claimer(Actor):
     def __init__(self, store: Any, log: Log, seed: str, visibility: float = VISIBILITY) -> None:
         super().__init__(store, log, seed)
         self.visibility = visibility
-        self._late: list[tuple[str, Any]] = []
+        # Held for a while, some beyond the deadline: until when, and what.
+        self._slow: list[tuple[float, str, Any]] = []
 
     def step(self) -> None:
         found = self.claim_messages() if self.rng.random() < 0.6 else self.claim_jobs()
         for kind, held in found:
             self.work(kind, held)
-        if self._late and self.rng.random() < 0.3:
-            self.settle(*self._late.pop(0), "ack")
+        now = time.monotonic()
+        due = [one for one in self._slow if one[0] <= now]
+        self._slow = [one for one in self._slow if one[0] > now]
+        for _, kind, held in due:
+            self.settle(kind, held, "ack")
         if not found:
             time.sleep(0.002)
 
@@ -137,21 +141,21 @@ class Claimer(Actor):
 
     def work(self, kind: str, held: Any) -> None:
         chance = self.rng.random()
-        if chance < 0.70:
+        if chance < 0.60:
             self.settle(kind, held, "ack")
-        elif chance < 0.75:
+        elif chance < 0.65:
             self.extend(kind, held)
             self.settle(kind, held, "ack")
-        elif chance < 0.80:
+        elif chance < 0.70:
             self.settle(kind, held, "retry")
-        elif chance < 0.85:
+        elif chance < 0.75:
             self.settle(kind, held, "release")
-        elif chance < 0.88:
+        elif chance < 0.78:
             self.settle(kind, held, "retry later")
-        elif chance < 0.91:
+        elif chance < 0.81:
             self.settle(kind, held, "fail")
         elif chance < 0.96:
-            self._late.append((kind, held))
+            self._slow.append((time.monotonic() + self.visibility * self.rng.uniform(0.2, 2), kind, held))
         elif chance < 0.98:
             # Twice: the second one must not count.
             self.settle(kind, held, "retry")

@@ -16,11 +16,15 @@ class Drainer(Claimer):
         self.settle(kind, held, "ack")
 
 
-def drain(store: Any, log: Log, patience: float = 5.0) -> tuple[list[str], list[tuple[str, int]]]:
-    """Ack until nothing is stored, or nothing came for ``patience`` seconds; the values that stay, and the letters."""
+def drain(store: Any, log: Log, patience: float = 5.0, limit: float = 30.0) -> tuple[list[str], list[tuple[str, int]]]:
+    """Ack until nothing is stored, or nothing came for ``patience`` seconds; the values that stay, and the letters.
+
+    A store that always has something to give out is left after ``limit`` seconds.
+    """
     actor = Drainer(store, log, "drain", visibility=5.0)
-    silent_until = time.monotonic() + patience
-    while time.monotonic() < silent_until:
+    begin = time.monotonic()
+    silent_until = begin + patience
+    while time.monotonic() < min(silent_until, begin + limit):
         found = actor.claim_messages() + actor.claim_jobs()
         for kind, held in found:
             actor.work(kind, held)

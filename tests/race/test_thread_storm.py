@@ -41,10 +41,10 @@ def storm(url: str, seed: str, seconds: float, *, one_store: bool = False) -> Ve
 @pytest.mark.parametrize("one_store", [False, True], ids=["own stores", "one store"])
 def test_storm_of_threads(url: str, seed: str, span: Callable[[float], float], one_store: bool) -> None:
     """Lost, unexpected, overlapping, inverted, stale, stranded, unexplained, regressed: none."""
-    verdict = storm(url, seed, span(3), one_store=one_store)
+    verdict = storm(url, seed, span(1), one_store=one_store)
     print(verdict.figures)
     assert verdict.faults() == {}
     # A race in which little happened shows little.
-    assert verdict.figures["claims"] > 300
-    assert verdict.figures["explained duplicates"] > 30
+    assert verdict.figures["claims"] > 150
+    assert verdict.figures["explained duplicates"] > 15
     assert verdict.figures["dead"] > 0

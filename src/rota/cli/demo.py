@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rota.cli.demo_check import Verdict, verify
 from rota.cli.demo_files import package_of, source_files, standard_library
 from rota.cli.exits import FAILED, OK, USAGE, CommandError
-from rota.cli.output import escape
+from rota.cli.output import counted, escape
 from rota.cli.progress import progress
 from rota.cli.session import Session
 
@@ -58,7 +58,7 @@ def demo(arguments: argparse.Namespace, session: Session) -> int:
     finally:
         crew.end()
     took = time.monotonic() - start
-    done = f"{len(files)} jobs and {len(files)} messages with {arguments.workers} workers in {took:.1f} s"
+    done = f"{len(files)} jobs and {len(files)} messages with {counted(arguments.workers, 'worker')} in {took:.1f} s"
     _say(f"worked off {done}: {len(files) / took:.0f} jobs/s and as many messages/s")
     with progress("verifying", len(files), quiet=session.quiet) as bar:
         verdict = verify(queue, transport, root, published, crew.logs, killed, bar.update)

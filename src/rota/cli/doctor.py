@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import platform
-from importlib.util import find_spec
 from typing import Any
 
 from rota import __version__
 from rota.cli.exits import OK
-from rota.cli.output import print_fields, print_json
+from rota.cli.output import has_rich, print_fields, print_json
 from rota.cli.session import Session
 
 
@@ -19,7 +18,7 @@ def doctor(arguments: argparse.Namespace, session: Session) -> int:
         "rota": __version__,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": platform.platform(),
-        "rich": bool(find_spec("rich")),
+        "rich": has_rich(),
     }
     store = session.open(create=False)
     facts["url"] = store.url
@@ -61,4 +60,6 @@ def _mode(value: int | str) -> int:
 
 
 def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)

@@ -90,4 +90,4 @@ class Lines:
                 yield line
                 done += len(line)
                 if number % 256 == 0:
-                    bar.update(done if size else number, f"{number} lines")
+                    bar.update(done if size else number, f"bytes, {number} lines" if size else "lines")

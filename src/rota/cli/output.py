@@ -11,7 +11,6 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 # Control characters could move the cursor or rewrite what is on the screen, bidirectional marks and line separators
@@ -22,6 +21,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 # A cell is never longer than this, terminal or not; `show` and `--json` give everything.
 CELL_LIMIT = 400
 _NARROWEST = 12
+_GAP = 2
 
 
 def escape(text: str) -> str:
@@ -106,14 +106,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
     numeric = [all(isinstance(row[i], int) for row in raw) for i in range(len(columns))]
     cells = [[_cell(value) for value in row] for row in raw]
     terminal = sys.stdout.isatty()
-    if terminal and find_spec("rich"):
-        _print_rich(columns, cells, numeric)
-        return
     widths = [max(_width(row[i]) for row in [list(columns), *cells]) for i in range(len(columns))]
     if terminal:
-        _narrow(widths, shutil.get_terminal_size().columns)
+        _narrow(widths, numeric, shutil.get_terminal_size().columns)
+        if has_rich():
+            _print_rich(columns, cells, widths, numeric)
+            return
     for row in [[name.upper() for name in columns], *cells]:
-        line = "  ".join(_fit(text, widths[i], numeric[i]) for i, text in enumerate(row))
+        line = (" " * _GAP).join(_fit(text, widths[i], numeric[i]) for i, text in enumerate(row))
         print(line.rstrip())
 
 
@@ -130,22 +130,35 @@ def _cell(value: Any) -> str:
     return text if len(text) <= CELL_LIMIT else text[: CELL_LIMIT - 1] + "…"
 
 
-def _print_rich(columns: Sequence[str], cells: list[list[str]], numeric: list[bool]) -> None:
-    console = import_module("rich.console").Console()
-    table = import_module("rich.table").Table(box=import_module("rich.box").SIMPLE_HEAD)
+def has_rich() -> bool:
+    """Whether rich is installed."""
+    try:
+        import_module("rich")
+    except ImportError:
+        return False
+    return True
+
+
+def _print_rich(columns: Sequence[str], cells: list[list[str]], widths: list[int], numeric: list[bool]) -> None:
+    # As wide as the table: rich would rather cut digits of ids than let the terminal wrap a line.
+    console = import_module("rich.console").Console(width=sum(widths) + _GAP * len(widths))
+    table = import_module("rich.table").Table(
+        box=import_module("rich.box").SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP - 1, 0, 0)
+    )
     text = import_module("rich.text").Text
-    for name, right in zip(columns, numeric, strict=True):
-        table.add_column(name, justify="right" if right else "left", overflow="fold" if not right else "ellipsis")
+    for name, width, right in zip(columns, widths, numeric, strict=True):
+        table.add_column(name, width=width, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
     for row in cells:
         # Text, not str: a payload with [brackets] is no markup.
         table.add_row(*[text(cell) for cell in row])
     console.print(table)
 
 
-def _narrow(widths: list[int], columns: int) -> None:
-    """Take from the widest column until the line fits."""
-    while sum(widths) + 2 * (len(widths) - 1) > columns:
-        widest = max(range(len(widths)), key=widths.__getitem__)
+def _narrow(widths: list[int], numeric: list[bool], columns: int) -> None:
+    """Take from the widest column until the line fits; numbers keep their digits."""
+    text = [index for index, number in enumerate(numeric) if not number]
+    while text and sum(widths) + _GAP * len(widths) > columns:
+        widest = max(text, key=widths.__getitem__)
         if widths[widest] <= _NARROWEST:
             return
         widths[widest] -= 1

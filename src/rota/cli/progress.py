@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from importlib import import_module
-from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Protocol, Self
+
+from rota.cli.output import has_rich
 
 _REDRAW_SECONDS = 0.1
 _BAR_WIDTH = 30
@@ -31,7 +32,7 @@ def progress(title: str, total: int | None, *, lines_every: float | None = None,
         return _Lines(title, total, None)
     if not sys.stderr.isatty():
         return _Lines(title, total, lines_every)
-    return _Rich(title, total) if find_spec("rich") else _Plain(title, total)
+    return _Rich(title, total) if has_rich() else _Plain(title, total)
 
 
 class _Lines:

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from rota.cli.output import escape
-from rota.engines import masked
+from rota.masking import masked
 
 if TYPE_CHECKING:
     from rota import Store

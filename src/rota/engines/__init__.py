@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rota import names, units
+from rota.masking import masked
 
 if TYPE_CHECKING:
     from rota.contract import Engine
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 _POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
 _SCHEMES = ("memory", "sqlite", *_POSTGRES)
-_SECRET_OPTION = re.compile(r"(?i)([?&;][^=&;]*(?:password|passwd|pwd|secret|_key)[^=&;]*=)[^&;]*")
 
 
 class Target(NamedTuple):
@@ -48,19 +48,6 @@ def parse(url: str, settings: dict[str, Any]) -> Target:
     return _sqlite(url, match.group(2), options) if scheme == "sqlite" else _postgres(url, match.group(2), options)
 
 
-def masked(url: str) -> str:
-    """A URL for people: no password in the user part, none among the options (E).
-
-    Rather hides too much than too little: a password may itself hold ``@``, ``/`` or ``?``.
-    """
-    scheme, mark, rest = url.partition("://")
-    if mark and "@" in rest and scheme.lower() not in ("sqlite", "memory"):
-        user, _, place = rest.rpartition("@")
-        name, colon, _ = user.partition(":")
-        url = f"{scheme}://{name}{':***' if colon else ''}@{place}"
-    return _SECRET_OPTION.sub(r"\1***", url)
-
-
 def _options(url: str, query: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings from the query and from the call; one named twice with two values is refused."""
     options: dict[str, Any] = {}
@@ -71,7 +58,7 @@ def _options(url: str, query: str, settings: dict[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         if value is None:
             continue
-        if name in options and options[name] != str(value):
+        if name in options and options[name].lower() != str(value).lower():
             ours, theirs = masked(options[name]), masked(str(value))
             raise ValueError(f"{name} is {ours!r} in the URL {masked(url)!r} but {theirs!r} in the call")
         options[name] = value
@@ -120,9 +107,9 @@ def _sqlite(url: str, location: str, options: dict[str, Any]) -> Target:
     if durability not in ("full", "normal"):
         raise ValueError(f"durability must be 'full' or 'normal', got {durability!r}")
     busy = units.not_negative(_number(options.get("busy_timeout", 5.0), "busy_timeout", float), "busy_timeout")
-    create = options.get("create", True)
-    if create not in (True, False):
-        raise ValueError(f"create must be True or False, got {create!r}")
+    create = {"true": True, "false": False}.get(str(options.get("create", True)).lower())
+    if create is None:
+        raise ValueError(f"create must be true or false, got {options['create']!r}")
 
     def open_it(now: Callable[[], int], clock: Any) -> Opened:
         from rota.engines.sqlite import open_sqlite
@@ -176,10 +163,11 @@ _POSTGRES_OPTIONS = (*_SWITCHES, "schema", "pool_size", "connect_timeout", "busy
 def _switch(options: dict[str, Any], name: str) -> bool:
     """A yes or no that may have come as text from a URL."""
     value = options[name]
-    known = {True: True, False: False, "true": True, "false": False, "1": True, "0": False, "on": True, "off": False}
-    if not isinstance(value, (bool, str)) or value not in known:
+    known = {"true": True, "false": False, "1": True, "0": False, "on": True, "off": False}
+    text = str(value).lower()
+    if not isinstance(value, (bool, str)) or text not in known:
         raise ValueError(f"{name} must be True or False, got {value!r}")
-    return known[value]
+    return known[text]
 
 
 def _number(value: Any, name: str, kind: type[int] | type[float]) -> Any:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rota import names, rules
+from rota import forks, names, rules
 from rota.clock import SteeredClock
 from rota.codecs import Codec
 from rota.errors import StoreClosed
@@ -64,8 +65,10 @@ class Core:
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
         self._declared: dict[str, dict[str, Any]] = {}
         self._worker = (0, "")
+        self._held_to_fork = False
         if clock is not None:
             clock.subscribe(self.clock_moved)
+        forks.watch(self)
 
     def transport(self, name: str, declared: dict[str, Any]) -> TransportEngine:
         """The engine's side of a transport. Options in conflict within this store are refused at once (T11)."""
@@ -98,6 +101,18 @@ class Core:
     def clock_moved(self) -> None:
         """A steered clock was moved: whoever waits looks again (C4)."""
         self.wakeups.wake_all()
+
+    def before_fork(self, deadline: float) -> None:
+        """Take the lock, so that no other thread is in the middle of what it guards."""
+        self._held_to_fork = self._lock.acquire(timeout=max(deadline - time.monotonic(), 0))
+
+    def after_fork(self, *, child: bool) -> None:
+        """Give it back; a child has a new one."""
+        held, self._held_to_fork = self._held_to_fork, False
+        if child:
+            self._lock = threading.Lock()
+        elif held:
+            self._lock.release()
 
     def check_open(self) -> None:
         """Raise ``StoreClosed`` after ``close``."""

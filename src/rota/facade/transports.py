@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rota.contract import Position, TransportEngine
 
 DEFAULT_VISIBILITY = 30
+_NOBODY = object()
 
 
 class OptionChanges(TypedDict, total=False):
@@ -154,9 +155,8 @@ class TransportBase(Generic[L]):
         self._address = transport_address(self.name)
         self._wakeups = core.wakeups
         self._call = core.engine.acall
-        # The last visibility and worker id that were checked: workers claim with the same ones over and over.
-        self._visibility: tuple[Any, int] = (DEFAULT_VISIBILITY, DEFAULT_VISIBILITY * units.MICROSECONDS)
-        self._worker: tuple[Any, str] = (None, "")
+        # The last arguments of a claim that were checked, and what came of it: workers ask the same over and over.
+        self._asked: tuple[Any, Any, Any, Any, tuple[str, int, int, int | None]] = (_NOBODY, 0, 0, 0, ("", 0, 0, 0))
         core.adopt(self)
 
     # -- In ------------------------------------------------------------------------------------------------------------
@@ -190,23 +190,25 @@ class TransportBase(Generic[L]):
     def _ask(
         self, worker_id: str | None, n: int, visibility: Duration, min_priority: int | None
     ) -> tuple[str, int, int, int | None]:
-        known, worker = self._worker
-        if worker_id is None:
-            worker = self._core.worker_id()
-        elif worker_id is not known:
-            worker = names.name(worker_id, "worker_id")
-            self._worker = (worker_id, worker)
-        asked, microseconds = self._visibility
-        if visibility is not asked:
-            microseconds = DEFAULT_VISIBILITY * units.MICROSECONDS
-            if visibility is not None:
-                microseconds = units.positive(visibility, "visibility")
-            self._visibility = (visibility, microseconds)
-        if min_priority is not None:
-            min_priority = units.integer(min_priority, "min_priority")
+        known_worker, known_n, known_visibility, known_floor, checked = self._asked
+        if (
+            worker_id is known_worker
+            and n is known_n
+            and visibility is known_visibility
+            and min_priority is known_floor
+        ):
+            return checked
+        worker = self._core.worker_id() if worker_id is None else names.name(worker_id, "worker_id")
+        microseconds = units.positive(DEFAULT_VISIBILITY if visibility is None else visibility, "visibility")
+        floor = min_priority
+        if floor is not None:
             # Any floor is legal; beyond the domain of priorities it admits all or none.
-            min_priority = max(min(min_priority, units.PRIORITY_MAX + 1), units.PRIORITY_MIN)
-        return worker, n, microseconds, min_priority
+            floor = max(min(units.integer(floor, "min_priority"), units.PRIORITY_MAX + 1), units.PRIORITY_MIN)
+        checked = worker, n, microseconds, floor
+        if worker_id is not None:
+            # The id that stands for none is another one after a fork.
+            self._asked = worker_id, n, visibility, min_priority, checked
+        return checked
 
     def _own(self, lease: L) -> LeaseClaim | None:
         """The claim under a lease, or None for a foreign one: a lease of another store or transport settles nothing."""

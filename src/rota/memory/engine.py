@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
+from rota import forks
 from rota.errors import StoreClosed
 from rota.memory.queue import MemoryQueue
 from rota.memory.queue_state import QueueState
@@ -37,6 +39,20 @@ class MemoryEngine:
         # The lock itself, also when the store is closed and ``shared.lock`` stands for that.
         self._lock = self.shared.lock
         self._closed = False
+        self._held_to_fork = False
+        forks.watch(self)
+
+    def before_fork(self, deadline: float) -> None:
+        """Let the verbs of other threads end: the child gets a whole copy."""
+        self._held_to_fork = self._lock.acquire(timeout=max(deadline - time.monotonic(), 0))
+
+    def after_fork(self, *, child: bool) -> None:
+        """Go on: on either side the thread that forked has the lock."""
+        held, self._held_to_fork = self._held_to_fork, False
+        if child:
+            self.wakeups.forked()
+        if held:
+            self._lock.release()
 
     def transport(self, name: str, declared: dict[str, Any]) -> MemoryTransport:
         """A handle's transport; does nothing yet (T11)."""
@@ -111,6 +127,7 @@ class MemoryEngine:
             self.transport_states = {}
             self.queue_states = {}
             self._channels = {}
+        forks.forget(self)
         self.wakeups.close()
 
     def _check_open(self) -> None:
@@ -129,6 +146,15 @@ class _Named:
 
 _named: dict[str, _Named] = {}
 _named_lock = threading.Lock()
+
+
+def _forked() -> None:
+    """In a forked child: whoever held the lock is not here."""
+    global _named_lock
+    _named_lock = threading.Lock()
+
+
+forks.in_child(_forked)
 
 
 def open_memory(

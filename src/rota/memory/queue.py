@@ -49,7 +49,8 @@ class MemoryQueue:
 
     def enqueue_many(self, jobs: Sequence[NewJob]) -> list[int]:
         with self._shared.lock:
-            return (self._state or self._writing()).enqueue_many(jobs)
+            # Storing nothing makes no queue.
+            return (self._state or self._writing()).enqueue_many(jobs) if jobs else []
 
     def claim(self, worker_id: str, n: int, visibility: int | None) -> list[JobClaim]:
         with self._shared.lock:

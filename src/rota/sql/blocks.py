@@ -33,10 +33,10 @@ class Blocks:
 
 
 def repeated(block: Block, times: int) -> Block:
-    """An INSERT with its one row of values several times; ``+ 0`` in it counts up."""
-    head, row = block.text.rsplit("VALUES ", 1)
-    rows = (row.replace("+ 0", f"+ {number}") for number in range(times))
-    return Block(f"{block.name}_{times}", f"{head}VALUES {', '.join(rows)}", block.rows)
+    """An INSERT with its one row of values several times; a row that begins with 0 is numbered."""
+    head, row, tail = re.split(r"(?<=VALUES )(\([^()]*\))", block.text)
+    rows = (row.replace("(0,", f"({number},") for number in range(times))
+    return block._replace(name=f"{block.name}_{times}", text=head + ", ".join(rows) + tail)
 
 
 def _parse(text: str, file: str) -> dict[str, Block]:
@@ -53,8 +53,16 @@ def _parse(text: str, file: str) -> dict[str, Block]:
         if kind == "part":
             parts[name] = body
         else:
-            blocks[name] = Block(name, body.removesuffix(";"), _gives_rows(body))
+            blocks[name] = _block(name, body.removesuffix(";"))
     return blocks
+
+
+def _block(name: str, text: str) -> Block:
+    """Numbered values (``?1``) become plain ones, all that some drivers take; ``order`` says which they are."""
+    numbers = tuple(int(number) - 1 for number in re.findall(r"\?(\d+)", text))
+    if numbers and "?" in re.sub(r"\?\d+", "", text):
+        raise ValueError(f"{name} mixes numbered and plain values")
+    return Block(name, re.sub(r"\?\d+", "?", text), _gives_rows(text), numbers)
 
 
 def _bare(text: str) -> str:

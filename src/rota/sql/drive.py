@@ -13,11 +13,15 @@ T = TypeVar("T")
 
 
 class Block(NamedTuple):
-    """One named statement. ``rows``: its reply is its rows, else the number of rows it changed."""
+    """One named statement. ``rows``: its reply is its rows, else the number of rows it changed.
+
+    ``order``: for each of its values which of those it is given, where one stands in several places.
+    """
 
     name: str
     text: str
     rows: bool
+    order: tuple[int, ...] = ()
 
 
 # A block with its values: a tuple for one execution, a list of tuples for many (the reply is then the sum of changes).
@@ -46,6 +50,9 @@ def run(op: Op[T], cursor: Cursor) -> T:
     try:
         while True:
             block, values = send(reply)
+            if block.order:
+                assert isinstance(values, tuple), "a block with numbered values is run once"
+                values = tuple([values[number] for number in block.order])
             if isinstance(values, list):
                 reply = cursor.executemany(block.text, values).rowcount if values else 0
             elif block.rows:

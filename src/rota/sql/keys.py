@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from rota import rules
@@ -48,15 +49,30 @@ def bind(space: Space, bindings: list[tuple[str, int, int]]) -> Op[None]:
     yield STORE.bind_key, [(space.kind, space.name, key, item, until) for key, item, until in bindings]
 
 
-def rebind(space: Space, key: str | None, old: int, new: int, until: int, now: int) -> Op[str | None]:
-    """The key of a redriven item (D3), bound to it again; None when another item has taken it."""
-    if key is None:
-        return None
-    taken = yield from holder(space, key, now)
-    if taken is not None and taken != old:
-        return None
-    yield from bind(space, [(key, new, until)])
-    return key
+class Redriven(NamedTuple):
+    """An item made live again: its key, its number before and now, and until when the key is taken at least."""
+
+    key: str | None
+    old: int
+    new: int
+    until: int
+
+
+def rebind(space: Space, items: Sequence[Redriven], now: int) -> Op[list[str | None]]:
+    """The keys of redriven items (D3), bound to them again; None where another item has taken it."""
+    kept: list[str | None] = []
+    bound: set[str] = set()
+    for key, old, new, until in items:
+        if key is not None:
+            taken = yield from holder(space, key, now)
+            if key in bound or (taken is not None and taken != old):
+                kept.append(None)
+                continue
+            # Its item will be live before anybody else looks.
+            bound.add(key)
+            yield from bind(space, [(key, new, until)])
+        kept.append(key)
+    return kept
 
 
 def sweep(space: Space, now: int, start: tuple[int, str] | None) -> Op[tuple[int, str] | None]:

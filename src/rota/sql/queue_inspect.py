@@ -150,12 +150,11 @@ def redrive(now: int, queue: str, ids: Sequence[int] | None) -> Op[list[int]]:
     if ids is None:
         letters = yield SQL.redrivable, (queue,)
     else:
-        letters = yield SQL.redrivable_by_id, (queue, json.dumps(list(ids)))
-    space = keys.of_queue(queue)
-    again: list[tuple[Any, ...]] = []
-    for letter_id, job_id, key, enqueued_at, key_ttl in letters:
-        kept = yield from keys.rebind(space, key, job_id, job_id, enqueued_at + key_ttl, now)
-        again.append((now, kept, letter_id))
-    yield SQL.redrive, again
-    yield SQL.drop_letter, [(letter_id,) for _, _, letter_id in again]
+        letters = yield SQL.redrivable_by_id, (json.dumps(sorted(set(ids))), queue)
+    items = [
+        keys.Redriven(key, job_id, job_id, enqueued_at + key_ttl) for _, job_id, key, enqueued_at, key_ttl in letters
+    ]
+    kept = yield from keys.rebind(keys.of_queue(queue), items, now)
+    yield SQL.redrive, [(now, key, letter[0]) for key, letter in zip(kept, letters, strict=True)]
+    yield SQL.drop_letter, [(letter[0],) for letter in letters]
     return [job_id for _, job_id, _, _, _ in letters]

@@ -101,7 +101,7 @@ def _append(now: int, transport: str, first: int, messages: Sequence[NewMessage]
     if len(messages) == 1:
         group_id, event, priority, key, headers = messages[0]
         turn = rules.fresh_turn(first) if ruling.new_groups == "first" else (yield from keys.advance("token", 1))
-        yield SQL.insert_group, (transport, group_id, priority, turn)
+        yield SQL.insert_group, (transport, group_id, priority, turn, transport, group_id)
         yield SQL.insert_message, (first, transport, group_id, now, key, headers_text(headers), event)
         return
     # The first message of a group made here gives it its priority and its turn.
@@ -126,7 +126,10 @@ def make_groups(transport: str, groups: Sequence[tuple[str, int, int]], ruling: 
         turns = range(last - len(groups) + 1, last + 1)
     yield (
         SQL.insert_group,
-        [(transport, group_id, priority, turn) for (group_id, priority, _), turn in zip(groups, turns, strict=True)],
+        [
+            (transport, group_id, priority, turn, transport, group_id)
+            for (group_id, priority, _), turn in zip(groups, turns, strict=True)
+        ],
     )
 
 
@@ -138,7 +141,7 @@ def claim(
 ) -> Op[list[LeaseClaim] | None]:
     """Lease the heads of up to n groups. None: a full round was cleaned away (C8); commit it and claim again."""
     floor = _LOWEST if min_priority is None else min_priority
-    rows = yield SQL.look, (transport, now, floor)
+    rows = yield SQL.look, (now, floor, floor, transport)
     if not rows:
         return []
     ((text, suspended_at, lapsed, lowest, highest),) = rows
@@ -148,7 +151,7 @@ def claim(
     if lapsed:
         freed = yield SQL.free_lapsed, (transport, now, CLEANING_LIMIT)
         unfinished = freed == CLEANING_LIMIT
-        ((_, _, _, lowest, highest),) = yield SQL.look, (transport, now, floor)
+        ((_, _, _, lowest, highest),) = yield SQL.look, (now, floor, floor, transport)
     ruling = options_of(text)
     leases: list[LeaseClaim] = []
     cleaned = 0
@@ -159,25 +162,25 @@ def claim(
             return None
         ready: list[tuple[Any, ...]] = []
         for head in heads:
-            group_id, priority, deadline, *message = head
+            group, group_id, priority, deadline, *message = head
             if deadline is not None and not rules.lapsed(deadline, now):
                 # It lapsed, but the clock has gone back (C9).
-                yield SQL.hold_again, (transport, group_id, now)
+                yield SQL.hold_again, (group, now)
                 cleaned += 1
                 continue
             if rules.poisoned(message[3], ruling.max_deliveries):
                 cleaned += 1
-                message = yield from _bury_poisoned(now, transport, group_id, priority, message, ruling)
+                message = yield from _bury_poisoned(now, transport, group, group_id, message, ruling)
                 if not message:
                     continue
-            ready.append((group_id, priority, *message))
+            ready.append((group, group_id, priority, *message))
         if ready:
-            leases += yield from _lease(now, transport, worker_id, visibility, ready, ruling)
+            leases += yield from _lease(now, worker_id, visibility, ready, ruling)
         if len(leases) == n or len(heads) < wanted:
             break
         if cleaned >= CLEANING_LIMIT and not leases:
             return None
-        ((_, _, _, lowest, highest),) = yield SQL.look, (transport, now, floor)
+        ((_, _, _, lowest, highest),) = yield SQL.look, (now, floor, floor, transport)
     if unfinished and not leases:
         return None
     return leases
@@ -188,21 +191,20 @@ def _heads(transport: str, lowest: int, highest: int, n: int) -> Op[list[tuple[A
     if lowest == highest:
         rows: list[tuple[Any, ...]] = yield SQL.heads_in_turn, (transport, lowest, n)
         return rows
-    turns: list[tuple[int, str]] = []
+    turns: list[tuple[int, int]] = []
     priority = lowest
     while True:
         turns += yield SQL.turns, (transport, priority, n)
         if priority == highest:
             break
         ((priority,),) = yield SQL.next_priority, (transport, priority)
-    chosen = [group_id for _, group_id in nsmallest(n, turns)]
-    rows = yield SQL.heads_of, (json.dumps(chosen), transport)
+    chosen = [group for _, group in nsmallest(n, turns)]
+    rows = yield SQL.heads_of, (json.dumps(chosen),)
     return rows
 
 
 def _lease(
     now: int,
-    transport: str,
     worker_id: str,
     visibility: int,
     ready: list[tuple[Any, ...]],
@@ -214,9 +216,9 @@ def _lease(
     leases: list[LeaseClaim] = []
     holds: list[tuple[Any, ...]] = []
     counts: list[tuple[Any, ...]] = []
-    for group_id, priority, seq, event, headers, deliveries, published_at in ready:
+    for group, group_id, priority, seq, event, headers, deliveries, published_at in ready:
         token += 1
-        holds.append((token, token, seq, deadline, now, now, worker_id, transport, group_id))
+        holds.append((token, token, seq, deadline, now, now, worker_id, group))
         counts.append((seq,))
         # fmt: off
         leases.append(_new_row(LeaseClaim, (
@@ -234,18 +236,19 @@ def _lease(
 
 
 def _bury_poisoned(
-    now: int, transport: str, group_id: str, priority: int, message: list[Any], ruling: TransportOptions
+    now: int, transport: str, group: int, group_id: str, message: list[Any], ruling: TransportOptions
 ) -> Op[list[Any]]:
     """T7: bury the head, and those behind it that are poisoned too; what is to be claimed instead, nothing if empty."""
     while message and rules.poisoned(message[3], ruling.max_deliveries):
-        yield from _bury(now, message[0], priority, rules.MAX_DELIVERIES, None)
+        yield from _bury(now, message[0], rules.MAX_DELIVERIES, None)
         if ruling.poison == "hold":
-            yield from _leave(now, transport, group_id, hold=True)
+            yield from _leave(group)
+            yield from suspend(now, transport, group_id)
             return []
-        rows = yield SQL.next_message, (transport, group_id)
+        rows = yield SQL.next_message, (group,)
         message = list(rows[0]) if rows else []
     if not message:
-        yield SQL.drop_group, (transport, group_id)
+        yield SQL.drop_group, (group,)
     return message
 
 
@@ -315,31 +318,30 @@ def fail(now: int, transport: str, claim: LeaseClaim, error: str | None) -> Op[b
     rows = yield SQL.holds, (transport, claim.group_id, claim.token)
     if not rows:
         return False
-    ((priority,),) = rows
+    ((group,),) = rows
     ruling = yield from options(now, transport)
-    yield from _bury(now, claim.seq, priority, rules.FAILED, error)
-    yield from _leave(now, transport, claim.group_id, hold=ruling.poison == "hold")
+    yield from _bury(now, claim.seq, rules.FAILED, error)
+    yield from _leave(group)
+    if ruling.poison == "hold":
+        yield from suspend(now, transport, claim.group_id)
     return True
 
 
 # -- Dead letters (D1) -----------------------------------------------------------------------------------------------
 
 
-def _bury(now: int, seq: int, priority: int, reason: str, error: str | None) -> Op[None]:
+def _bury(now: int, seq: int, reason: str, error: str | None) -> Op[None]:
     letter = yield from keys.advance("letter", 1)
-    yield SQL.bury, (letter, reason, now, priority, error or reason, seq)
+    yield SQL.bury, (letter, reason, now, error or reason, seq)
     yield SQL.drop_message, (seq,)
 
 
-def _leave(now: int, transport: str, group_id: str, *, hold: bool) -> Op[None]:
-    """After a burial: spend the token; forget the group if it is empty, suspend it if it shall hold."""
-    where = (transport, group_id)
-    if (yield SQL.next_message, where):
-        yield SQL.spend, where
+def _leave(group: int) -> Op[None]:
+    """After a burial: spend the token, forget the group if it is empty."""
+    if (yield SQL.next_message, (group,)):
+        yield SQL.spend, (group,)
     else:
-        yield SQL.drop_group, where
-    if hold:
-        yield from suspend(now, transport, group_id)
+        yield SQL.drop_group, (group,)
 
 
 def forget(now: int, transport: str, limit: int) -> Op[int]:

@@ -81,8 +81,10 @@ def peek(now: int, transport: str, group_id: str, n: int) -> Op[list[MessageRow]
 
 def purge(now: int, transport: str, group_id: str) -> Op[int]:
     """Remove a group's messages, leased ones too; its suspension stays."""
-    count: int = yield SQL.purge_messages, (transport, group_id)
-    yield hot.SQL.drop_group, (transport, group_id)
+    count = 0
+    for group, *_ in (yield SQL.group, (transport, group_id)):
+        count = yield SQL.purge_messages, (group,)
+        yield hot.SQL.drop_group, (group,)
     return count
 
 
@@ -90,7 +92,7 @@ def explain(now: int, transport: str, group_id: str) -> Op[ExplanationRow]:
     """Why a group is not claimable now."""
     ((transport_suspended_at, suspended_at),) = yield SQL.group_and_suspension, (transport, group_id)
     rows = yield SQL.group, (transport, group_id)
-    deadline, held_since, leased_seq, worker_id = rows[0] if rows else (None, None, None, None)
+    _, deadline, held_since, leased_seq, worker_id = rows[0] if rows else (None,) * 5
     return rules.explain_group(
         now=now,
         transport_suspended_at=transport_suspended_at,
@@ -134,7 +136,7 @@ def redrive(now: int, transport: str, ids: Sequence[int] | None, position: Posit
     if ids is None:
         letters = yield SQL.redrivable, (transport,)
     else:
-        letters = yield SQL.redrivable_by_id, (transport, json.dumps(list(ids)))
+        letters = yield SQL.redrivable_by_id, (json.dumps(sorted(set(ids))), transport)
     if not letters:
         return []
     ruling = yield from hot.options(now, transport)
@@ -143,17 +145,16 @@ def redrive(now: int, transport: str, ids: Sequence[int] | None, position: Posit
         seqs = list(range(last - len(letters) + 1, last + 1))
     else:
         seqs = [letter[1] for letter in letters]
-    space = keys.of_transport(transport)
-    again: list[tuple[Any, ...]] = []
+    items: list[keys.Redriven] = []
     heads: dict[str, tuple[int, int]] = {}
-    for seq, (letter_id, old, group_id, priority, key, published_at) in zip(seqs, letters, strict=True):
-        kept = yield from keys.rebind(space, key, old, seq, published_at + ruling.key_ttl, now)
-        again.append((seq, kept, letter_id))
+    for seq, (_, old, group_id, priority, key, published_at) in zip(seqs, letters, strict=True):
+        items.append(keys.Redriven(key, old, seq, published_at + ruling.key_ttl))
         heads.setdefault(group_id, (seq, priority))
+    kept = yield from keys.rebind(keys.of_transport(transport), items, now)
     made = [(group_id, priority, seq) for group_id, (seq, priority) in heads.items()]
     yield from hot.make_groups(transport, made, ruling)
-    yield SQL.redrive, again
-    yield SQL.drop_letter, [(letter_id,) for _, _, letter_id in again]
+    yield SQL.redrive, [(item.new, key, letter[0]) for item, key, letter in zip(items, kept, letters, strict=True)]
+    yield SQL.drop_letter, [(letter[0],) for letter in letters]
     if position == "original":
         yield SQL.move_forward, [(rules.fresh_turn(seq), transport, group_id) for group_id, _, seq in made]
     return seqs

@@ -18,6 +18,10 @@ _PATIENCE = 120.0
 _WRAPPED = frozenset({"AsyncStore", "AsyncTransport", "AsyncQueue", "AsyncLease", "AsyncJob", "AsyncListener"})
 
 
+def _is_async(value: Any) -> bool:
+    return type(value).__name__ in _WRAPPED or hasattr(type(value), "__anext__")
+
+
 class Runner:
     """An event loop in a thread."""
 
@@ -37,10 +41,10 @@ class Runner:
 
     def wrap(self, value: Any) -> Any:
         """What a sync caller would get: blocking stand-ins for async objects, everything else as it is."""
-        if type(value).__name__ in _WRAPPED or hasattr(type(value), "__anext__"):
+        if _is_async(value):
             return Blocking(self, value)
-        if type(value) is list:
-            return [self.wrap(item) for item in value]
+        if type(value) is list and any(map(_is_async, value)):
+            return [Blocking(self, item) if _is_async(item) else item for item in value]
         return value
 
     def close(self) -> None:

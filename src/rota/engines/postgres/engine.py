@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rota.clock import wall_clock
-from rota.engines import forks
 from rota.engines.postgres import address as addresses
-from rota.engines.postgres import facts, migrating
+from rota.engines.postgres import facts, forks, migrating
 from rota.engines.postgres.connecting import Connector
 from rota.engines.postgres.failures import Translator
 from rota.engines.postgres.listening import PostgresWakeups, hashed, notification

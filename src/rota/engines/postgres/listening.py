@@ -221,7 +221,7 @@ class _Listener:
 
     def forked(self) -> None:
         """In a forked child: close descriptors, say nothing to the server."""
-        from rota.engines import forks
+        from rota.engines.postgres import forks
 
         connection = self._connection
         if connection is not None:

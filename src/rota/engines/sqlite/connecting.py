@@ -1,5 +1,5 @@
 """Files and connections. DANGER: closing any descriptor of the database file drops every lock this process holds on it,
-so nothing but SQLite opens it, and a connection inherited over a fork is never closed."""
+so nothing but SQLite opens it. Nor does anything here use a file of which a connection was inherited over a fork."""
 
 from __future__ import annotations
 
@@ -28,6 +28,21 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.0002, 0.005
 # Between making a file and the first SQLite connection on it no other thread may connect: closing the descriptor it was
 # made with would drop that connection's locks.
 _making = threading.Lock()
+
+
+# Files of which this process has inherited an open connection.
+_inherited: set[str] = set()
+
+
+def forked() -> None:
+    """In a forked child: whoever held the lock is not here."""
+    global _making
+    _making = threading.Lock()
+
+
+def inherit(path: str) -> None:
+    """In a forked child that has inherited a connection: refuse the file from here on (see ``forks``)."""
+    _inherited.add(path)
 
 
 def patiently(attempt: Callable[[], T], deadline: float) -> T:
@@ -72,6 +87,11 @@ def prepare_file(path: str, create: bool) -> None:
 
 def connect(path: str, durability: str, deadline: float, *, reading: bool = False) -> sqlite3.Connection:
     """A connection, set up. Never makes a file. Raises Rota's errors only."""
+    if path in _inherited:
+        raise EngineUnavailable(
+            f"{path} was in use when this process was forked, in the middle of a call or not by Python's own fork, so "
+            "this process cannot use it: open the store after the fork, or fork while no call is under way"
+        )
     try:
         with _making:
             connection = sqlite3.connect(

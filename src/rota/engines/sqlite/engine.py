@@ -15,11 +15,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from rota.clock import wall_clock
-from rota.engines import forks
-from rota.engines.sqlite import facts
+from rota.engines.sqlite import facts, forks
 from rota.engines.sqlite.calls import Calls
 from rota.engines.sqlite.checkpoint import Checkpointer
-from rota.engines.sqlite.connecting import bring_up_to_date, check_version, connect, patiently, prepare_file
+from rota.engines.sqlite.connecting import bring_up_to_date, check_version, connect, inherit, patiently, prepare_file
 from rota.engines.sqlite.failures import is_busy, translated
 from rota.engines.sqlite.queue import SqliteQueue
 from rota.engines.sqlite.transport import SqliteTransport
@@ -66,8 +65,13 @@ class SqliteEngine:
         self._start()
         self._listening = SqliteWakeups(self.path, _weak_version(self))
         self.wakeups: Wakeups = self._listening
-        self._open_writer()
         forks.watch(self)
+        try:
+            with self.write_lock:
+                self._open_writer()
+        except BaseException:
+            forks.forget(self)
+            raise
 
     def _start(self) -> None:
         """All that belongs to this process alone; a forked child does it again."""
@@ -76,6 +80,7 @@ class SqliteEngine:
         self._writer: sqlite3.Cursor | None = None
         self._reader: sqlite3.Cursor | None = None
         self._commits = 0
+        self._held_to_fork: list[threading.Lock] = []
         self.checkpointer = Checkpointer(self.path)
         self.calls = Calls()
 
@@ -89,10 +94,10 @@ class SqliteEngine:
         try:
             cursor = self._writer or self._open_writer()
             try:
-                cursor.execute("BEGIN IMMEDIATE")
-            except sqlite3.Error as error:
-                self._begin_patiently(cursor, error)
-            try:
+                try:
+                    cursor.execute("BEGIN IMMEDIATE")
+                except sqlite3.Error as error:
+                    self._begin_patiently(cursor, error)
                 result = run(op(self.now(), *values), cursor)
             except BaseException as error:
                 self._roll_back(cursor)
@@ -156,13 +161,12 @@ class SqliteEngine:
             )
 
     def _begin_patiently(self, cursor: sqlite3.Cursor, error: sqlite3.Error) -> None:
-        deadline = time.monotonic() + self.busy_timeout
-        try:
-            if not is_busy(error):
-                raise error
-            patiently(lambda: cursor.execute("BEGIN IMMEDIATE"), deadline)
-        except sqlite3.Error as last:
-            raise translated(last, self.path) from last
+        if cursor.connection.in_transaction:
+            # An interrupt came between a statement and what would have ended its transaction.
+            cursor.execute("ROLLBACK")
+        elif not is_busy(error):
+            raise error
+        patiently(lambda: cursor.execute("BEGIN IMMEDIATE"), time.monotonic() + self.busy_timeout)
 
     def _roll_back(self, cursor: sqlite3.Cursor) -> None:
         """Leave the connection usable. SQLite may have rolled back by itself."""
@@ -265,18 +269,40 @@ class SqliteEngine:
                 return
             self.closed = True
             forks.forget(self)
-            writer, reader = self._writer, self._reader
-            self._writer = self._reader = None
-            if reader is not None:
-                reader.connection.close()
-            if writer is not None:
-                self.checkpointer.close(writer.connection, _CLOSING_PATIENCE)
+            self._close_connections()
         self.calls.close()
 
-    def forked(self) -> None:
-        """In a forked child: leak what was inherited (closing it would end the parent's locks), begin anew."""
+    def _close_connections(self) -> None:
+        """Under both locks. The next verbs open new ones, unless the engine is closed."""
+        writer, reader = self._writer, self._reader
+        self._writer = self._reader = None
+        if reader is not None:
+            reader.connection.close()
+        if writer is not None:
+            self.checkpointer.close(writer.connection, _CLOSING_PATIENCE)
+
+    # -- Forks (see ``forks``) -----------------------------------------------------------------------------------------
+
+    def before_fork(self, deadline: float) -> None:
+        """Let the verbs of other threads end, and close the connections."""
+        for lock in (self.write_lock, self._read_lock):
+            if not lock.acquire(timeout=max(deadline - time.monotonic(), 0)):
+                return
+            self._held_to_fork.append(lock)
+        self._close_connections()
+
+    def after_fork(self, *, child: bool) -> None:
+        """The parent goes on; the child begins anew, and refuses the file if it has inherited a connection."""
+        if child:
+            self._begin_anew()
+            return
+        while self._held_to_fork:
+            self._held_to_fork.pop().release()
+
+    def _begin_anew(self) -> None:
         for cursor in (self._writer, self._reader):
             if cursor is not None:
+                inherit(self.path)
                 forks.leak(cursor)
                 forks.leak(cursor.connection)
         self.checkpointer.forget()

@@ -109,6 +109,9 @@ class _Listener:
         self.mailbox = box
         self._wakeups = wakeups
         self._version = version
+        # Read before the waiter looks for work: a commit after its look must show. None (this process is writing just
+        # now) differs from any version.
+        self._seen = version()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rota-sqlite-listener", daemon=True)
 
@@ -139,7 +142,6 @@ class _Listener:
     def _listen(self) -> None:
         shortest, longest = WITH_MAIL if self.mailbox is not None else WITHOUT_MAIL
         pause = longest
-        version = self._version()
         probe_at = time.monotonic() + pause
         needed_at = time.monotonic()
         while not self._ending.is_set():
@@ -152,9 +154,9 @@ class _Listener:
             if now < probe_at:
                 continue
             found = self._version()
-            if found is not None and found != version:
+            if found is not None and found != self._seen:
                 # Nobody knows what it was.
-                version, pause = found, shortest
+                self._seen, pause = found, shortest
                 self._wakeups.wake_all()
             else:
                 pause = min(pause * 1.5, longest)

@@ -11,12 +11,18 @@ INSERT INTO rota_jobs (id, queue, priority, run_at, expires_at, enqueued_at, nam
     visibility, max_attempts, backoff_base, dead_letter_retention, keep_done, key_ttl)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- A job with nothing but its name and the stamp of the call it came with. What the jobs of a call share is numbered, so
--- that it is bound once where the row stands several times in one statement.
--- name: insert_plain_job
+-- Jobs of one call that differ in their payload alone. What they share is bound once where the row of values stands
+-- several times; each begins with its distance from the first.
+-- name: insert_alike
 INSERT INTO rota_jobs (id, queue, enqueued_at, visibility, max_attempts, backoff_base, dead_letter_retention, keep_done,
-    key_ttl, priority, run_at, name, payload)
-VALUES (?1 + 0, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?, ?, ?, ?)
+    key_ttl, priority, run_at, expires_at, name, payload)
+SELECT shared.first_id + each.column1, shared.queue, shared.enqueued_at, shared.visibility, shared.max_attempts,
+    shared.backoff_base, shared.dead_letter_retention, shared.keep_done, shared.key_ttl, shared.priority, shared.run_at,
+    shared.expires_at, shared.name, each.column2
+FROM (SELECT ? AS first_id, ? AS queue, ? AS enqueued_at, ? AS visibility, ? AS max_attempts, ? AS backoff_base,
+    ? AS dead_letter_retention, ? AS keep_done, ? AS key_ttl, ? AS priority, ? AS run_at, ? AS expires_at, ? AS name)
+    AS shared
+CROSS JOIN (VALUES (0, ?)) AS each
 
 -- Claim ------------------------------------------------------------------------------------------------------------
 
@@ -37,14 +43,20 @@ SELECT id, name, payload, headers, priority, attempts, max_attempts, run_at, enq
 FROM rota_jobs WHERE lane = 1 AND queue = ? AND priority = ? AND run_at <= ?
 ORDER BY run_at, id LIMIT ?
 
+-- Jobs of consecutive ids, which get consecutive tokens.
 -- name: claim
-UPDATE rota_jobs SET lane = 0, state = 1, attempts = attempts + 1, token = ?, worker_id = ?, claimed_at = ?,
-    claim_expires_at = ?
-WHERE id = ?
+UPDATE rota_jobs SET lane = 0, state = 1, attempts = attempts + 1, token = ? + id, worker_id = ?, claimed_at = ?,
+    claim_expires_at = ? + coalesce(?, visibility)
+WHERE id BETWEEN ? AND ?
 
 -- name: lapsed
 SELECT id, attempts, max_attempts, expires_at FROM rota_jobs WHERE lane = 0 AND queue = ? AND claim_expires_at < ?
 ORDER BY claim_expires_at, token LIMIT ?
+
+-- Jobs that lapsed under a clock that has gone back are held again (C9).
+-- name: hold_again
+UPDATE rota_jobs SET lane = 0 WHERE id IN
+    (SELECT id FROM rota_jobs WHERE lane = 1 AND state = 1 AND queue = ? AND claim_expires_at >= ? LIMIT ?)
 
 -- name: expired_in_lane
 SELECT id FROM rota_jobs WHERE queue = ? AND lane = ? AND expires_at <= ? ORDER BY expires_at LIMIT ?
@@ -58,6 +70,11 @@ UPDATE rota_jobs SET lane = ? WHERE id = ?
 -- name: ack
 DELETE FROM rota_jobs WHERE id = ? AND queue = ? AND keep_done = 0
     AND token = ? AND state = 1 AND worker_id = ? AND claim_expires_at >= ?
+
+-- Jobs of consecutive ids under consecutive tokens, as claims hand them out.
+-- name: ack_run
+DELETE FROM rota_jobs WHERE id BETWEEN ? AND ? AND queue = ? AND keep_done = 0
+    AND token = ? + id AND state = 1 AND worker_id = ? AND claim_expires_at >= ?
 
 -- name: ack_bare
 DELETE FROM rota_jobs WHERE id = ? AND queue = ? AND keep_done = 0

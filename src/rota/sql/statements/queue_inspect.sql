@@ -74,17 +74,22 @@ WITH RECURSIVE lanes (priority) AS (
 )
 SELECT
     (SELECT min(ready) FROM (SELECT (SELECT run_at FROM rota_jobs
-        WHERE lane = 1 AND queue = ?1 AND priority = lanes.priority AND run_at <= ?2 AND state = 0
+        WHERE lane = 1 AND queue = ?1 AND priority = lanes.priority AND run_at <= ?2
             AND (expires_at IS NULL OR expires_at > ?2)
+            AND (state = 0 AND run_at <= ?2 OR state = 1 AND claim_expires_at < ?2)
+            AND state = 0
         ORDER BY run_at LIMIT 1) AS ready FROM lanes WHERE lanes.priority IS NOT NULL) r),
     (SELECT min(lapse) FROM (
         SELECT (SELECT claim_expires_at FROM rota_jobs WHERE lane = 0 AND queue = ?1 AND claim_expires_at < ?2
             AND (expires_at IS NULL OR expires_at > ?2)
+            AND (state = 0 AND run_at <= ?2 OR state = 1 AND claim_expires_at < ?2)
             ORDER BY claim_expires_at LIMIT 1) AS lapse
         UNION ALL
         SELECT (SELECT claim_expires_at FROM rota_jobs
             WHERE lane = 1 AND state = 1 AND queue = ?1 AND claim_expires_at < ?2
-            AND (expires_at IS NULL OR expires_at > ?2) ORDER BY claim_expires_at LIMIT 1)) l)
+            AND (expires_at IS NULL OR expires_at > ?2)
+            AND (state = 0 AND run_at <= ?2 OR state = 1 AND claim_expires_at < ?2)
+            ORDER BY claim_expires_at LIMIT 1)) l)
 
 -- name: next_due
 WITH RECURSIVE lanes (priority) AS (
@@ -131,8 +136,9 @@ ORDER BY letter_id LIMIT ?
 SELECT letter_id, id, key, enqueued_at, key_ttl FROM rota_dead_jobs WHERE queue = ? ORDER BY id
 
 -- name: redrivable_by_id
-SELECT letter_id, id, key, enqueued_at, key_ttl FROM rota_dead_jobs
-WHERE queue = ? AND letter_id IN (SELECT value FROM json_each(?)) ORDER BY id
+SELECT letter_id, rota_dead_jobs.id, rota_dead_jobs.key, enqueued_at, key_ttl
+FROM json_each(?) AS chosen CROSS JOIN rota_dead_jobs ON letter_id = chosen.value WHERE queue = ?
+ORDER BY rota_dead_jobs.id
 
 -- name: redrive
 INSERT INTO rota_jobs (id, queue, priority, run_at, enqueued_at, releases, visibility, max_attempts, backoff_base,

@@ -12,11 +12,12 @@ INSERT INTO rota_transports (name, options) VALUES (?, ?) ON CONFLICT (name) DO 
 
 -- name: insert_group
 INSERT INTO rota_groups (transport, group_id, priority, turn, suspended)
-VALUES (?1, ?2, ?3, ?4, EXISTS (SELECT 1 FROM rota_suspensions WHERE transport = ?1 AND group_id = ?2))
+VALUES (?, ?, ?, ?, EXISTS (SELECT 1 FROM rota_suspensions WHERE transport = ? AND group_id = ?))
 ON CONFLICT (transport, group_id) DO NOTHING
 
 -- name: insert_message
-INSERT INTO rota_messages (seq, transport, group_id, published_at, key, headers, event) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO rota_messages (seq, group_number, published_at, key, headers, event)
+VALUES (?, (SELECT id FROM rota_groups WHERE transport = ? AND group_id = ?), ?, ?, ?, ?)
 
 -- Claim ------------------------------------------------------------------------------------------------------------
 
@@ -24,55 +25,54 @@ INSERT INTO rota_messages (seq, transport, group_id, published_at, key, headers,
 -- priority at or above the floor with a free group, the highest.
 -- name: look
 SELECT options, suspended_at,
-    EXISTS (SELECT 1 FROM rota_groups WHERE lane = 0 AND transport = ?1 AND deadline < ?2),
-    (SELECT priority FROM rota_groups WHERE lane = 1 AND suspended = 0 AND transport = ?1 AND priority >= ?3
+    EXISTS (SELECT 1 FROM rota_groups WHERE lane = 0 AND transport = t.name AND deadline < ?),
+    (SELECT priority FROM rota_groups WHERE lane = 1 AND suspended = 0 AND transport = t.name AND priority >= ?
         ORDER BY priority LIMIT 1),
-    (SELECT priority FROM rota_groups WHERE lane = 1 AND suspended = 0 AND transport = ?1 AND priority >= ?3
+    (SELECT priority FROM rota_groups WHERE lane = 1 AND suspended = 0 AND transport = t.name AND priority >= ?
         ORDER BY priority DESC LIMIT 1)
-FROM rota_transports WHERE name = ?1
+FROM rota_transports t WHERE name = ?
 
 -- name: free_lapsed
 UPDATE rota_groups SET lane = 1
-WHERE transport = ?1 AND group_id IN
-    (SELECT group_id FROM rota_groups WHERE lane = 0 AND transport = ?1 AND deadline < ?2 ORDER BY deadline LIMIT ?3)
+WHERE id IN (SELECT id FROM rota_groups WHERE lane = 0 AND transport = ? AND deadline < ? ORDER BY deadline LIMIT ?)
 
 -- name: next_priority
 SELECT priority FROM rota_groups WHERE lane = 1 AND suspended = 0 AND transport = ? AND priority > ?
 ORDER BY priority LIMIT 1
 
 -- name: turns
-SELECT turn, group_id FROM rota_groups WHERE lane = 1 AND suspended = 0 AND transport = ? AND priority = ?
+SELECT turn, id FROM rota_groups WHERE lane = 1 AND suspended = 0 AND transport = ? AND priority = ?
 ORDER BY turn LIMIT ?
 
 -- name: heads_in_turn
-SELECT g.group_id, g.priority, g.deadline, m.seq, m.event, m.headers, m.deliveries, m.published_at
+SELECT g.id, g.group_id, g.priority, g.deadline, m.seq, m.event, m.headers, m.deliveries, m.published_at
 FROM rota_groups g CROSS JOIN rota_messages m ON m.seq =
-    (SELECT seq FROM rota_messages WHERE transport = g.transport AND group_id = g.group_id ORDER BY seq LIMIT 1)
+    (SELECT seq FROM rota_messages WHERE group_number = g.id ORDER BY seq LIMIT 1)
 WHERE g.lane = 1 AND g.suspended = 0 AND g.transport = ? AND g.priority = ?
 ORDER BY g.turn LIMIT ?
 
 -- name: heads_of
-SELECT g.group_id, g.priority, g.deadline, m.seq, m.event, m.headers, m.deliveries, m.published_at
-FROM json_each(?) AS chosen CROSS JOIN rota_groups g ON g.transport = ? AND g.group_id = chosen.value
+SELECT g.id, g.group_id, g.priority, g.deadline, m.seq, m.event, m.headers, m.deliveries, m.published_at
+FROM json_each(?) AS chosen CROSS JOIN rota_groups g ON g.id = chosen.value
 CROSS JOIN rota_messages m ON m.seq =
-    (SELECT seq FROM rota_messages WHERE transport = g.transport AND group_id = g.group_id ORDER BY seq LIMIT 1)
+    (SELECT seq FROM rota_messages WHERE group_number = g.id ORDER BY seq LIMIT 1)
 ORDER BY chosen.key
 
 -- name: next_message
-SELECT seq, event, headers, deliveries, published_at FROM rota_messages WHERE transport = ? AND group_id = ?
+SELECT seq, event, headers, deliveries, published_at FROM rota_messages WHERE group_number = ?
 ORDER BY seq LIMIT 1
 
 -- name: lease
 UPDATE rota_groups SET lane = 0, token = ?, turn = ?, leased_seq = ?, deadline = ?, held_since = ?,
     last_claimed_at = ?, worker_id = ?
-WHERE transport = ? AND group_id = ?
+WHERE id = ?
 
 -- name: deliver
 UPDATE rota_messages SET deliveries = deliveries + 1 WHERE seq = ?
 
 -- A group that lapsed under a clock that went back is held again.
 -- name: hold_again
-UPDATE rota_groups SET lane = 0 WHERE transport = ? AND group_id = ? AND deadline >= ?
+UPDATE rota_groups SET lane = 0 WHERE id = ? AND deadline >= ?
 
 -- Settling ---------------------------------------------------------------------------------------------------------
 
@@ -81,8 +81,8 @@ DELETE FROM rota_messages WHERE seq = ?
     AND EXISTS (SELECT 1 FROM rota_groups WHERE transport = ? AND group_id = ? AND token = ?)
 
 -- name: drop_empty
-DELETE FROM rota_groups WHERE transport = ?1 AND group_id = ?2 AND token = ?3
-    AND NOT EXISTS (SELECT 1 FROM rota_messages WHERE transport = ?1 AND group_id = ?2)
+DELETE FROM rota_groups WHERE transport = ? AND group_id = ? AND token = ?
+    AND NOT EXISTS (SELECT 1 FROM rota_messages WHERE group_number = rota_groups.id)
 
 -- name: free
 UPDATE rota_groups SET lane = 1, token = NULL, leased_seq = NULL, deadline = NULL, held_since = NULL, worker_id = NULL
@@ -102,26 +102,26 @@ UPDATE rota_messages SET deliveries = deliveries - 1 WHERE seq = ?
 UPDATE rota_groups SET lane = 0, deadline = ? WHERE transport = ? AND group_id = ? AND token = ? AND deadline >= ?
 
 -- name: holds
-SELECT priority FROM rota_groups WHERE transport = ? AND group_id = ? AND token = ?
+SELECT id FROM rota_groups WHERE transport = ? AND group_id = ? AND token = ?
 
 -- Dead letters -----------------------------------------------------------------------------------------------------
 
 -- name: bury
 INSERT INTO rota_dead_messages (letter_id, reason, died_at, priority, last_error, previous_error, transport, group_id,
     seq, deliveries, published_at, key, headers, event)
-SELECT ?, ?, ?, ?, ?, last_error, transport, group_id, seq, deliveries, published_at, key, headers, event
-FROM rota_messages WHERE seq = ?
+SELECT ?, ?, ?, priority, ?, last_error, transport, group_id, seq, deliveries, published_at, key, headers, event
+FROM rota_messages CROSS JOIN rota_groups ON rota_groups.id = group_number WHERE seq = ?
 
 -- Whoever delivered a buried message last may not settle what comes after it.
 -- name: spend
 UPDATE rota_groups SET lane = 1, token = NULL, leased_seq = NULL, deadline = NULL, held_since = NULL, worker_id = NULL
-WHERE transport = ? AND group_id = ?
+WHERE id = ?
 
 -- name: drop_message
 DELETE FROM rota_messages WHERE seq = ?
 
 -- name: drop_group
-DELETE FROM rota_groups WHERE transport = ? AND group_id = ?
+DELETE FROM rota_groups WHERE id = ?
 
 -- name: forget_letters
 DELETE FROM rota_dead_messages WHERE letter_id IN

@@ -44,6 +44,8 @@ CREATE TABLE rota_queues (
 ) WITHOUT ROWID;
 
 -- state: 0 pending, 1 processing: what is shown.
+-- id: the number messages refer to. Numbers rise as groups come into being, which is about the order in which they are
+-- claimed, so a batch of leases changes neighbouring pages however groups are named.
 -- lane: 0 held by a claim that was valid when last seen, 1 open in claim order, 2 hidden: expired, waits for the sweep.
 CREATE TABLE rota_jobs (
     id INTEGER PRIMARY KEY,
@@ -165,9 +167,12 @@ CREATE TABLE rota_suspensions (
     PRIMARY KEY (transport, group_id)
 ) WITHOUT ROWID;
 
+-- id: the number messages refer to. Numbers rise as groups come into being, which is about the order in which they are
+-- claimed, so a batch of leases changes neighbouring pages however groups are named.
 -- lane: 0 held (leased or parked) when last seen, 1 free. token and leased_seq: of a lease that may still be settled,
 -- also when it lapsed and the group is free again. suspended mirrors rota_suspensions for the index of free groups.
 CREATE TABLE rota_groups (
+    id INTEGER PRIMARY KEY,
     transport TEXT NOT NULL,
     group_id TEXT NOT NULL,
     lane INTEGER NOT NULL DEFAULT 1,
@@ -180,8 +185,8 @@ CREATE TABLE rota_groups (
     held_since INTEGER,
     last_claimed_at INTEGER,
     worker_id TEXT,
-    PRIMARY KEY (transport, group_id)
-) WITHOUT ROWID;
+    UNIQUE (transport, group_id)
+);
 
 CREATE INDEX rota_groups_free ON rota_groups (transport, priority, turn) WHERE lane = 1 AND suspended = 0;
 CREATE INDEX rota_groups_held ON rota_groups (transport, deadline) WHERE lane = 0;
@@ -189,8 +194,7 @@ CREATE INDEX rota_groups_suspended ON rota_groups (transport) WHERE suspended = 
 
 CREATE TABLE rota_messages (
     seq INTEGER PRIMARY KEY,
-    transport TEXT NOT NULL,
-    group_id TEXT NOT NULL,
+    group_number INTEGER NOT NULL,
     deliveries INTEGER NOT NULL DEFAULT 0,
     published_at INTEGER NOT NULL,
     key TEXT,
@@ -200,7 +204,7 @@ CREATE TABLE rota_messages (
     event TEXT NOT NULL
 );
 
-CREATE INDEX rota_messages_group ON rota_messages (transport, group_id, seq);
+CREATE INDEX rota_messages_group ON rota_messages (group_number, seq);
 
 CREATE TABLE rota_dead_messages (
     letter_id INTEGER PRIMARY KEY,

@@ -1,7 +1,7 @@
 """Connections do not survive a fork: the child opens its own.
 
-An inherited connection must never be closed in the child, not even when the interpreter ends: SQLite would believe it
-holds the locks of the parent. So it is leaked, with a reference that nobody gives back.
+An inherited connection must never say goodbye in the child, not even when the interpreter ends: the server would end
+the parent's session. So it is leaked, with a reference that nobody gives back.
 """
 
 from __future__ import annotations

@@ -1,0 +1,81 @@
+"""Actors as processes of their own, to be killed at any point."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+# As what this directory was imported (``race`` or ``tests.race``): the children import it the same way.
+_PACKAGE = __package__ or "race"
+_ROOT = HERE.parents[_PACKAGE.count(".")]
+
+
+def python(module: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start a module of this package as a program; it ends when its standard input does."""
+    path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.Popen(
+        [sys.executable, "-m", f"{_PACKAGE}.{module}", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+def ended(process: subprocess.Popen[bytes], patience: float = 60.0) -> bytes:
+    """End a process by closing its standard input; its output. It must end well."""
+    out, err = process.communicate(timeout=patience)
+    assert process.returncode == 0, err.decode()
+    return out
+
+
+class Troupe:
+    """So many actors of each role, replaced whenever one is killed; every life writes a log of its own."""
+
+    def __init__(self, url: str, place: Path, seed: str, roles: list[str]) -> None:
+        self._url = url
+        self._place = place
+        self._seed = seed
+        self._rng = random.Random(seed)
+        self._lives = 0
+        self.kills = 0
+        self.living = [(role, self._start(role)) for role in roles]
+
+    def _start(self, role: str) -> subprocess.Popen[bytes]:
+        self._lives += 1
+        by = f"{role}-{self._lives}"
+        log = self._place / f"{by}.log"
+        log.touch()
+        return python("actors", role, self._url, str(log), f"{self._seed}/{by}")
+
+    def storm(self, seconds: float, pause: float = 0.25) -> None:
+        """Kill one of them after another, at random points, for so long."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(self._rng.random() * 2 * pause)
+            place = self._rng.randrange(len(self.living))
+            role, process = self.living[place]
+            # Only one that is at work: killing it while it still imports shows nothing.
+            if (self._place / f"{self._name(process)}").stat().st_size:
+                process.kill()
+                _, err = process.communicate()
+                assert process.returncode == -9, err.decode()
+                self.kills += 1
+                self.living[place] = role, self._start(role)
+
+    def _name(self, process: subprocess.Popen[bytes]) -> str:
+        return Path(process.args[-2]).name  # type: ignore[index, arg-type]
+
+    def end(self) -> None:
+        """Let those that live finish what they do."""
+        for _, process in self.living:
+            ended(process)
+
+    def logs(self) -> list[Path]:
+        """Of the living and the dead."""
+        return sorted(self._place.glob("*.log"))
