@@ -62,7 +62,8 @@ class PostgresEngine:
         self.place = address.place
         self.notifies = notify
         self.closed = False
-        self._now = now
+        self._injected = now
+        self.now: Callable[[], int] = now or self._about_now
         self._offset = 0
         # For the verbs: queues that are there for sure, and from where claims need to look.
         self.known_queues: set[str] = set()
@@ -114,11 +115,11 @@ class PostgresEngine:
 
     def injected_now(self) -> int | None:
         """The store's own clock, None where the server's decides (C3)."""
-        return None if self._now is None else self._now()
+        return None if self._injected is None else self._injected()
 
-    def now(self) -> int:
-        """The injected clock, or about what the server's shows: for pauses and people, never for decisions."""
-        return wall_clock() + self._offset if self._now is None else self._now()
+    def _about_now(self) -> int:
+        """About what the server's clock shows: for pauses and people, never for decisions."""
+        return wall_clock() + self._offset
 
     def _measure_clock(self) -> None:
         began = wall_clock()

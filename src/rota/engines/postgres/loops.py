@@ -272,7 +272,7 @@ class LoopPools:
     def __init__(
         self, connect: Callable[[], Awaitable[LoopConnection]], size: int, patience: float, shown: str
     ) -> None:
-        self._make = lambda: LoopPool(connect, size, patience, shown)
+        self._make: Callable[[], LoopPool] = lambda: LoopPool(connect, size, patience, shown)
         self._shown = shown
         self._lock = threading.Lock()
         self._pools: dict[asyncio.AbstractEventLoop, LoopPool] = {}
