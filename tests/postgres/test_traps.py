@@ -314,6 +314,35 @@ def test_a_lower_seq_committed_late_waits_for_the_lease(
         assert [row["seq"] for row in late.claim_groups(None)] == [lower]
 
 
+@pytest.mark.parametrize("saboteur", [None, "no lock"])
+def test_the_lower_bound_of_a_group_never_hides_a_message(
+    postgres_url: str, sessions: Sessions, saboteur: str | None
+) -> None:
+    """A claim says below which seq nothing can come any more: only where no publisher is under way."""
+    always = ("IF v_tokens[1] % 8 = 0 THEN", "IF true THEN")
+    if saboteur is None:
+        sabotage(postgres_url, "claim_groups", always)
+    else:
+        sabotage(postgres_url, "claim_groups", always, ("ANY (v_rows) FOR UPDATE SKIP LOCKED)", "ANY (v_rows))"))
+    early, worker = sessions(), sessions()
+    early.publish("g", "head")
+    early.begin()
+    lower = early.publish("g", "A")
+    higher = worker.publish("g", "B")
+    for _ in range(2):
+        (lease,) = worker.claim_groups(None)
+        assert worker.call("ack_message", "t", "g", lease["token"], lease["seq"])
+        last = worker.publish("g", "C")
+    assert lease["seq"] == higher
+    # Claims the message after B, with A still under way.
+    (lease,) = worker.claim_groups(None)
+    assert worker.call("give_up", None, "t", "g", lease["token"], lease["seq"], 0, None, 1)
+    early.commit()
+    (lease,) = worker.claim_groups(None)
+    assert (lease["seq"] == lower) is (saboteur is None)
+    assert last > lower
+
+
 # -- Batches lock in one order (case 041) ------------------------------------------------------------------------------
 
 

@@ -20,12 +20,10 @@ def spoken(op: Op[T]) -> Op[T]:
     try:
         while True:
             block, values = op.send(reply)
-            own = translated(block)
-            if isinstance(values, tuple) and "%(1)s" in own.text:
-                # Numbered values are named ones to the driver.
-                named: Any = {str(number): value for number, value in enumerate(values, 1)}
-                values = named
-            reply = yield own, values
+            if block.order:
+                assert isinstance(values, tuple), "a block with numbered values is run once"
+                values = tuple(values[number] for number in block.order)
+            reply = yield translated(block), values
     except StopIteration as end:
         result: T = end.value
         return result
@@ -33,7 +31,6 @@ def spoken(op: Op[T]) -> Op[T]:
 
 @lru_cache(maxsize=256)
 def translated(block: Block) -> Block:
-    """``?`` and ``?1`` become ``%s`` and ``%(1)s``, ``rota_jobs`` becomes ``jobs`` of the schema."""
-    text = re.sub(r"\brota_(\w+)", r"{schema}.\1", block.text)
-    text = re.sub(r"\?(\d+)", r"%(\1)s", text).replace("?", "%s")
+    """``?`` becomes ``%s``, ``rota_jobs`` becomes ``jobs`` of the schema."""
+    text = re.sub(r"\brota_(\w+)", r"{schema}.\1", block.text).replace("?", "%s")
     return Block(block.name, text, block.rows)

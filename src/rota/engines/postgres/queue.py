@@ -47,6 +47,10 @@ class PostgresQueue:
     def runner(self) -> Runner:
         return self._engine.runner
 
+    def _bounded(self) -> bool:
+        """Whether claims carry a frontier. Where the engine commits after a verb, places would be noted too early."""
+        return self._engine.bounded and not self._engine.runner.explicit
+
     # -- Enqueue (Q1, Q2, Q15) ---------------------------------------------------------------------------------------
 
     @verb
@@ -101,7 +105,7 @@ class PostgresQueue:
         while True:
             frontier = self._frontier
             epoch = frontier.epoch
-            places = frontier.places() if self._engine.bounded else frontier.EVERYTHING
+            places = frontier.places() if self._bounded() else frontier.EVERYTHING
             rows = yield SQL.claim, (self._now(), self.name, worker_id, min(n, 2**31), visibility, *places)
             if not rows:
                 if frontier.came_back_empty(places):
@@ -119,7 +123,7 @@ class PostgresQueue:
         claims = [_claim(row, worker_id) for row in rows]
         if rows[0][_CLEANED]:
             frontier.reset()
-        elif self._engine.bounded:
+        elif self._bounded():
             frontier.claimed(epoch, claims)
         return claims
 

@@ -56,6 +56,10 @@ class PostgresTransport:
     def runner(self) -> Runner:
         return self._engine.runner
 
+    def _bounded(self) -> bool:
+        """As for queues."""
+        return self._engine.bounded and not self._engine.runner.explicit
+
     # -- Options (T11) -----------------------------------------------------------------------------------------------
 
     def _declare(self, make: bool) -> Op[None]:
@@ -151,7 +155,7 @@ class PostgresTransport:
         outrun = 0
         while True:
             epoch = frontier.epoch
-            places = frontier.places() if self._engine.bounded else frontier.EVERYTHING
+            places = frontier.places() if self._bounded() else frontier.EVERYTHING
             wanted = min(n, 2**31) - len(leases)
             rows = yield SQL.claim, (self._now(), self.name, worker_id, wanted, visibility, floor, *places)
             more = rows.pop() if rows and rows[-1][0] is None else None
@@ -160,7 +164,7 @@ class PostgresTransport:
                     rows.sort(key=_token)
                 if rows[0][4]:
                     frontier.reset()
-                elif self._engine.bounded:
+                elif self._bounded():
                     began = rows[0][6] - visibility
                     frontier.claimed(epoch, [row[10] for row in rows], {row[7] for row in rows}, began)
                 leases += [_lease(row, worker_id) for row in rows]

@@ -158,13 +158,15 @@ CREATE TABLE {schema}.suspensions (
 -- lane: 0 held (leased or parked) when last seen, 1 free. token and leased_seq: of a lease that may still be settled,
 -- also when it lapsed and the group is free again. suspended mirrors suspensions for the index of free groups.
 -- counted_seq, deliveries: the message claimed last, and its count, which is not written on the message while it stays
--- the head. drained: its last message went while a publisher held on to it; whoever meets it next looks again.
+-- the head. low_seq: below it there is no message, and none under way; a claim that met no publisher says so, to spare
+-- the next ones the walk over what was acked. drained: its last message went while a publisher held on to it; whoever meets it next looks again.
 CREATE TABLE {schema}.groups (
     turn bigint NOT NULL,
     token bigint,
     leased_seq bigint,
     counted_seq bigint,
     deliveries bigint NOT NULL DEFAULT 0,
+    low_seq bigint NOT NULL DEFAULT 0,
     deadline bigint,
     held_since bigint,
     last_claimed_at bigint,
@@ -179,7 +181,10 @@ CREATE TABLE {schema}.groups (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.2);
 
-CREATE INDEX groups_free ON {schema}.groups (transport, priority, turn) WHERE lane = 1 AND suspended = 0 AND NOT drained;
+CREATE INDEX groups_free ON {schema}.groups (transport, priority, turn)
+    WHERE lane = 1 AND suspended = 0 AND NOT drained;
+-- Settlements look for their token: under an old snapshot the primary key of a busy group leads to all its dead versions.
+CREATE INDEX groups_token ON {schema}.groups (token) WHERE token IS NOT NULL;
 CREATE INDEX groups_held ON {schema}.groups (transport, deadline) WHERE lane = 0;
 CREATE INDEX groups_suspended ON {schema}.groups (transport) WHERE suspended = 1;
 -- Empty but for moments.

@@ -291,7 +291,7 @@ BEGIN
     FOR v_head IN SELECT u.group_id FROM (SELECT * FROM unnest(p_groups) WITH ORDINALITY LIMIT cardinality(p_groups)) u (group_id, at)
         JOIN {schema}.groups g ON g.transport = p_transport AND g.group_id = u.group_id
         CROSS JOIN LATERAL (SELECT seq, deliveries FROM {schema}.messages
-            WHERE transport = p_transport AND group_id = u.group_id ORDER BY seq LIMIT 1) m
+            WHERE transport = p_transport AND group_id = u.group_id AND seq >= g.low_seq ORDER BY seq LIMIT 1) m
         WHERE CASE WHEN g.counted_seq = m.seq THEN g.deliveries ELSE m.deliveries END >= p_maximum
         ORDER BY u.at
     LOOP
@@ -299,7 +299,8 @@ BEGIN
         LOOP
             PERFORM {schema}.bury_message(p_now, p_transport, v_head.group_id, m.seq, 'max deliveries exceeded', NULL)
             FROM {schema}.groups g CROSS JOIN LATERAL (SELECT seq, deliveries FROM {schema}.messages
-                WHERE transport = p_transport AND group_id = v_head.group_id ORDER BY seq LIMIT 1) m
+                WHERE transport = p_transport AND group_id = v_head.group_id AND seq >= g.low_seq
+                ORDER BY seq LIMIT 1) m
             WHERE g.transport = p_transport AND g.group_id = v_head.group_id
                 AND CASE WHEN g.counted_seq = m.seq THEN g.deliveries ELSE m.deliveries END >= p_maximum;
             EXIT WHEN NOT FOUND;

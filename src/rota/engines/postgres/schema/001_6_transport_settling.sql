@@ -4,6 +4,7 @@
 CREATE FUNCTION {schema}.ack_message(p_transport text, p_group text, p_token bigint, p_seq bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
+    v_row tid;
     v_more boolean;
     v_priority integer;
     v_turn bigint;
@@ -13,11 +14,14 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM {schema}.needs_read_committed();
     END IF;
-    UPDATE {schema}.groups g SET lane = 1, token = NULL, leased_seq = NULL, counted_seq = NULL, deliveries = 0,
+    UPDATE {schema}.groups SET lane = 1, token = NULL, leased_seq = NULL, counted_seq = NULL, deliveries = 0,
         deadline = NULL, held_since = NULL, worker_id = NULL
-    WHERE g.transport = p_transport AND g.group_id = p_group AND g.token = p_token
-    RETURNING EXISTS (SELECT 1 FROM {schema}.messages m
-        WHERE m.transport = p_transport AND m.group_id = p_group AND m.seq <> p_seq) INTO v_more;
+    WHERE token = p_token AND (transport, group_id) IS NOT DISTINCT FROM (p_transport, p_group)
+    RETURNING ctid, EXISTS (SELECT 1 FROM {schema}.messages m
+            WHERE m.transport = p_transport AND m.group_id = p_group AND m.seq > p_seq)
+        OR EXISTS (SELECT 1 FROM {schema}.messages m
+            WHERE m.transport = p_transport AND m.group_id = p_group AND m.seq >= low_seq AND m.seq < p_seq)
+    INTO v_row, v_more;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
@@ -26,11 +30,11 @@ BEGIN
         RETURN true;
     END IF;
     -- drop_groups, for one.
-    DELETE FROM {schema}.groups WHERE transport = p_transport AND group_id = (
-        SELECT group_id FROM {schema}.groups WHERE transport = p_transport AND group_id = p_group FOR UPDATE SKIP LOCKED)
+    DELETE FROM {schema}.groups
+    WHERE ctid = (SELECT ctid FROM {schema}.groups WHERE ctid = v_row FOR UPDATE SKIP LOCKED)
     RETURNING priority, turn, last_claimed_at, suspended INTO v_priority, v_turn, v_claimed, v_suspended;
     IF NOT FOUND THEN
-        UPDATE {schema}.groups SET drained = true WHERE transport = p_transport AND group_id = p_group;
+        UPDATE {schema}.groups SET drained = true WHERE ctid = v_row;
     ELSIF EXISTS (SELECT 1 FROM {schema}.messages WHERE transport = p_transport AND group_id = p_group) THEN
         INSERT INTO {schema}.groups (transport, group_id, priority, turn, last_claimed_at, suspended)
         VALUES (p_transport, p_group, v_priority, v_turn, v_claimed, v_suspended);
@@ -41,6 +45,7 @@ END $$;
 CREATE FUNCTION {schema}.ack_messages(p_transport text, p_groups text[], p_tokens bigint[], p_seqs bigint[])
 RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
+    v_rows tid[];
     v_groups text[];
     v_seqs bigint[];
     v_empty text[];
@@ -49,21 +54,29 @@ BEGIN
         PERFORM {schema}.needs_read_committed();
     END IF;
     -- In one order everywhere.
-    PERFORM 1 FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (p_groups)
-    ORDER BY group_id FOR NO KEY UPDATE;
+    SELECT array_agg(held.ctid), array_agg(held.seq) INTO v_rows, v_seqs
+    FROM (SELECT g.ctid, u.seq
+        FROM (SELECT * FROM unnest(p_groups, p_tokens, p_seqs) LIMIT cardinality(p_groups)) AS u (group_id, token, seq)
+        JOIN {schema}.groups g ON g.token = u.token
+        WHERE (g.transport, g.group_id) IS NOT DISTINCT FROM (p_transport, u.group_id)
+        ORDER BY g.group_id FOR NO KEY UPDATE OF g) held;
     WITH freed AS (
         UPDATE {schema}.groups g SET lane = 1, token = NULL, leased_seq = NULL, counted_seq = NULL, deliveries = 0,
             deadline = NULL, held_since = NULL, worker_id = NULL
-        FROM (SELECT * FROM unnest(p_groups, p_tokens, p_seqs) LIMIT cardinality(p_groups)) AS u (group_id, token, seq)
-        WHERE g.transport = p_transport AND g.group_id = u.group_id AND g.token = u.token
+        FROM (SELECT * FROM unnest(v_rows, v_seqs) LIMIT cardinality(v_rows)) AS u (ctid, seq)
+        WHERE g.ctid = u.ctid
         RETURNING g.group_id, u.seq, EXISTS (SELECT 1 FROM {schema}.messages m
-            WHERE m.transport = p_transport AND m.group_id = g.group_id AND m.seq <> u.seq) AS more)
+                WHERE m.transport = p_transport AND m.group_id = g.group_id AND m.seq > u.seq)
+            OR EXISTS (SELECT 1 FROM {schema}.messages m
+                WHERE m.transport = p_transport AND m.group_id = g.group_id
+                    AND m.seq >= g.low_seq AND m.seq < u.seq) AS more)
     SELECT array_agg(group_id), array_agg(seq), array_agg(group_id) FILTER (WHERE NOT more)
     INTO v_groups, v_seqs, v_empty FROM freed;
     IF v_groups IS NULL THEN
         RETURN 0;
     END IF;
-    DELETE FROM {schema}.messages m USING (SELECT * FROM unnest(v_groups, v_seqs) LIMIT cardinality(v_groups)) AS u (group_id, seq)
+    DELETE FROM {schema}.messages m
+    USING (SELECT * FROM unnest(v_groups, v_seqs) LIMIT cardinality(v_groups)) AS u (group_id, seq)
     WHERE m.transport = p_transport AND m.group_id = u.group_id AND m.seq = u.seq;
     IF v_empty IS NOT NULL THEN
         PERFORM {schema}.drop_groups(p_transport, v_empty);
@@ -73,16 +86,18 @@ END $$;
 
 -- Free the group, or park it; p_back: deliveries that do not count (1 for a release).
 CREATE FUNCTION {schema}.give_up(
-    p_now bigint, p_transport text, p_group text, p_token bigint, p_seq bigint, p_delay bigint, p_error text, p_back bigint
+    p_now bigint, p_transport text, p_group text, p_token bigint, p_seq bigint, p_delay bigint, p_error text,
+    p_back bigint
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
+    v_row tid;
     v_now bigint;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM {schema}.needs_read_committed();
     END IF;
-    PERFORM 1 FROM {schema}.groups
-    WHERE transport = p_transport AND group_id = p_group AND token = p_token FOR NO KEY UPDATE;
+    SELECT ctid INTO v_row FROM {schema}.groups
+    WHERE token = p_token AND (transport, group_id) IS NOT DISTINCT FROM (p_transport, p_group) FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
@@ -92,7 +107,7 @@ BEGIN
     UPDATE {schema}.groups SET lane = CASE WHEN p_delay > 0 THEN 0 ELSE 1 END, token = NULL, leased_seq = NULL,
         deliveries = CASE WHEN counted_seq = p_seq THEN deliveries - p_back ELSE deliveries END,
         deadline = v_now + p_delay, held_since = v_now, worker_id = NULL
-    WHERE transport = p_transport AND group_id = p_group;
+    WHERE ctid = v_row;
     IF p_error IS NOT NULL THEN
         UPDATE {schema}.messages SET previous_error = last_error, last_error = p_error
         WHERE transport = p_transport AND group_id = p_group AND seq = p_seq;
@@ -111,17 +126,19 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM {schema}.needs_read_committed();
     END IF;
-    PERFORM 1 FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (p_groups)
-    ORDER BY group_id FOR NO KEY UPDATE;
+    -- In one order everywhere.
+    PERFORM 1 FROM (SELECT * FROM unnest(p_tokens) LIMIT cardinality(p_tokens)) AS u (token)
+        JOIN {schema}.groups g ON g.token = u.token ORDER BY g.group_id FOR NO KEY UPDATE OF g;
     v_now := coalesce(p_now, {schema}.clock_us());
     v_deadlines := ARRAY(SELECT CASE WHEN g.token IS NOT NULL THEN v_now + p_visibility END
-        FROM (SELECT * FROM unnest(p_groups, p_tokens) WITH ORDINALITY LIMIT cardinality(p_groups)) AS u (group_id, token, at)
-        LEFT JOIN {schema}.groups g ON g.transport = p_transport AND g.group_id = u.group_id AND g.token = u.token
-            AND g.deadline >= v_now
+        FROM (SELECT * FROM unnest(p_groups, p_tokens) WITH ORDINALITY LIMIT cardinality(p_groups))
+            AS u (group_id, token, at)
+        LEFT JOIN {schema}.groups g ON g.token = u.token AND g.deadline >= v_now
+            AND (g.transport, g.group_id) IS NOT DISTINCT FROM (p_transport, u.group_id)
         ORDER BY u.at);
     UPDATE {schema}.groups g SET lane = 0, deadline = u.deadline
-    FROM (SELECT * FROM unnest(p_groups, v_deadlines) LIMIT cardinality(p_groups)) AS u (group_id, deadline)
-    WHERE g.transport = p_transport AND g.group_id = u.group_id AND u.deadline IS NOT NULL;
+    FROM (SELECT * FROM unnest(p_tokens, v_deadlines) LIMIT cardinality(p_tokens)) AS u (token, deadline)
+    WHERE g.token = u.token AND u.deadline IS NOT NULL;
     RETURN v_deadlines;
 END $$;
 
@@ -130,13 +147,14 @@ CREATE FUNCTION {schema}.fail_message(
     p_now bigint, p_transport text, p_group text, p_token bigint, p_seq bigint, p_error text
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
+    v_row tid;
     v_now bigint;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM {schema}.needs_read_committed();
     END IF;
-    PERFORM 1 FROM {schema}.groups
-    WHERE transport = p_transport AND group_id = p_group AND token = p_token FOR NO KEY UPDATE;
+    SELECT ctid INTO v_row FROM {schema}.groups
+    WHERE token = p_token AND (transport, group_id) IS NOT DISTINCT FROM (p_transport, p_group) FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
@@ -243,9 +261,10 @@ BEGIN
         -- A message put back before the head of a group never claimed moves that group forward (T3).
         PERFORM 1 FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (v_groups)
         ORDER BY group_id FOR NO KEY UPDATE;
-        UPDATE {schema}.groups g SET turn = least(g.turn, v_seqs[u.first] - 4611686018427387904)
+        UPDATE {schema}.groups g SET low_seq = least(g.low_seq, v_seqs[u.first]),
+            turn = CASE WHEN g.turn < 0 THEN least(g.turn, v_seqs[u.first] - 4611686018427387904) ELSE g.turn END
         FROM (SELECT * FROM unnest(v_groups, v_firsts) LIMIT cardinality(v_groups)) AS u (group_id, first)
-        WHERE g.transport = p_transport AND g.group_id = u.group_id AND g.turn < 0;
+        WHERE g.transport = p_transport AND g.group_id = u.group_id;
     END IF;
     DELETE FROM {schema}.dead_messages WHERE letter_id = ANY (v_letters);
     RETURN v_seqs;
