@@ -55,11 +55,13 @@ class Cli:
         return result
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A store that is not there yet."""
     if request.param == "memory":
         return f"memory://cli-{next(_numbers)}"
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres_url"))
     return f"sqlite:///{tmp_path / 'rota.db'}"
 
 

@@ -29,7 +29,7 @@ def test_help_tells_every_exit_code_and_every_command(capsys: Capture) -> None:
 
 COMMANDS = [
     *("enqueue", "publish", "work", "stats", "groups", "jobs", "show", "explain", "dead"),
-    *("redrive", "purge", "cancel", "suspend", "resume", "sweep", "doctor", "demo"),
+    *("redrive", "purge", "cancel", "suspend", "resume", "sweep", "doctor", "migrate", "demo"),
 ]
 
 
@@ -86,7 +86,8 @@ def test_where_the_url_comes_from(tmp_path: Path, capsys: Capture, monkeypatch: 
 )
 def test_a_password_is_never_shown(url: str, capsys: Capture) -> None:
     assert "hunter2" not in masked(url)
-    assert main(["--url", url, "stats"]) == exits.USAGE
+    # Not understood, or a host that nobody reaches.
+    assert main(["--url", url, "stats"]) in (exits.USAGE, exits.UNAVAILABLE)
     out, err = capsys.readouterr()
     assert "hunter2" not in out + err
     assert "***" in err

@@ -50,6 +50,19 @@ def warnings(facts: dict[str, Any]) -> list[str]:
         found.append(f"others may read or write the database file (mode {_mode(mode):04o}): chmod 600 it")
     if facts.get("journal_mode") not in (None, "wal"):
         found.append(f"the journal mode is {facts['journal_mode']}, not wal: readers and writers block each other")
+    if facts.get("synchronous_commit") in ("off", "local") or facts.get("fsync") == "off":
+        found.append(
+            "the server's synchronous_commit or fsync is off: a power cut may take the newest commits, or more"
+        )
+    if facts.get("standby"):
+        found.append("the server is a standby: nothing can be stored there")
+    if abs(facts.get("clock_ahead_seconds") or 0) > 5:
+        found.append(
+            f"the server's clock and this host's differ by {facts['clock_ahead_seconds']} s; the server's decides, but "
+            "run_at computed here means another instant there"
+        )
+    if (facts.get("oldest_transaction_seconds") or 0) > 3600:
+        found.append("a transaction has been open for over an hour: vacuum cannot remove what it might still see")
     if facts.get("durability") == "normal":
         found.append('durability is "normal": a power cut may take the newest commits (a process kill takes none)')
     return found

@@ -269,6 +269,19 @@ def _add_reading(commands: Any) -> None:
 
     _add(commands, "doctor", "doctor:doctor", "facts about the engine and known dangers")
 
+    migrate = _add(
+        commands, "migrate", "migrate:migrate", "bring the store's schema up to date; any number may do so at once"
+    )
+    migrate.add_argument(
+        "--sql", action="store_true", help="print the SQL that would do it, change nothing (PostgreSQL)"
+    )
+    migrate.add_argument(
+        "--since",
+        type=int,
+        metavar="VERSION",
+        help="with --sql: from this schema version, 0 for none, without connecting",
+    )
+
 
 # -- Steering --------------------------------------------------------------------------------------------------------
 

@@ -31,14 +31,14 @@ class Session:
         """The URL without a password."""
         return masked(self.url)
 
-    def open(self, *, create: bool) -> Store:
+    def open(self, *, create: bool, migrate: bool | None = None) -> Store:
         """Open the store, saying on stderr which one it is. Reading commands pass ``create=False``."""
         import rota
 
         self.note(f"rota: {escape(self.shown_url)}")
         if create and self.url.startswith("memory:"):
             self.note("rota: memory:// lives in this process only; nothing of it is left when the command ends")
-        self._store = rota.open(self.url, create=create)
+        self._store = rota.open(self.url, create=create, migrate=migrate)
         return self._store
 
     def note(self, text: str) -> None:

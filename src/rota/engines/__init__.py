@@ -48,6 +48,31 @@ def parse(url: str, settings: dict[str, Any]) -> Target:
     return _sqlite(url, match.group(2), options) if scheme == "sqlite" else _postgres(url, match.group(2), options)
 
 
+class NoMigrations(ValueError):
+    """An engine whose schema is not migrated by people."""
+
+
+def migration_sql(url: str, since: int | None) -> str:
+    """The SQL that brings a PostgreSQL schema from a version up to date; None: from the one that is there.
+
+    ``NoMigrations`` for the other engines, which look after themselves.
+    """
+    location, query, own = _postgres_parts(url)
+    from rota.engines.postgres import address, migrating
+
+    target = address.parse(location, query, address.schema_name(own.get("schema", address.SCHEMA)))
+    return migrating.script(target.schema, migrating.version_at(target) if since is None else since)
+
+
+def _postgres_parts(url: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    scheme, _, rest = url.partition("://")
+    if scheme.lower() not in _POSTGRES:
+        raise NoMigrations(f"{masked(url)!r} is brought up to date when it is opened; --sql is for postgresql://")
+    location, _, query = rest.partition("?")
+    options = _options(url, query, {})
+    return location, options, {name: options.pop(name) for name in _POSTGRES_OPTIONS if name in options}
+
+
 def _options(url: str, query: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings from the query and from the call; one named twice with two values is refused."""
     options: dict[str, Any] = {}

@@ -60,11 +60,14 @@ def of_url(url: str, schema: str) -> Address:
 
 def parse(location: str, query: dict[str, str], schema: str) -> Address:
     """The address in ``user:password@host:port/database`` and libpq's options. Errors never quote the location."""
-    authority = location.partition("/")[0]
-    if authority.count("@") > 1 or "#" in location:
+    if location.count("@") > 1 or "@" in location.partition("/")[2] or "#" in location:
         raise ValueError(
             "the URL is ambiguous: write @ # / ? and : in a user name or password as %40 %23 %2F %3F and %3A"
         )
+    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
+    for name in query:
+        if name not in known and name != "ssl":
+            raise ValueError(f"{name!r} is an option neither of Rota's nor of libpq's")
     try:
         options = conninfo_to_dict(
             f"postgresql://{location}" + (f"?{urlencode(query, quote_via=quote)}" if query else "")

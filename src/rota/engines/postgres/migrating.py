@@ -13,6 +13,7 @@ from typing import NamedTuple
 import psycopg
 
 from rota.engines.postgres.address import Address
+from rota.engines.postgres.connecting import Connector
 from rota.engines.postgres.failures import Translator
 from rota.errors import EngineUnavailable, SchemaMismatch
 
@@ -73,8 +74,22 @@ MIGRATIONS = load()
 NEWEST = MIGRATIONS[-1].version
 
 
+def version_at(address: Address) -> int:
+    """The version in a database, over a connection of its own."""
+    errors = Translator(address.shown, address.schema, address.secrets)
+    connection = Connector(address, errors, 5.0, prepared=False).connect()
+    try:
+        return read(connection, address, errors).found
+    finally:
+        connection.close()
+
+
 def script(schema: str, after: int = 0) -> str:
     """The SQL that brings a schema of a version up to date, for ``psql``; it begins and commits by itself."""
+    if not 0 <= after <= NEWEST:
+        raise ValueError(f"the schema's version must be 0 to {NEWEST}, got {after}")
+    if after == NEWEST:
+        return f"-- The schema {schema} has version {after}: nothing to do.\n"
     parts = ["BEGIN ISOLATION LEVEL READ COMMITTED;", f"{_LOCK};", *_statements(schema, after), "COMMIT;"]
     return "\n".join(parts) + "\n"
 
