@@ -214,7 +214,7 @@ BEGIN
                 v_tokens := ARRAY(SELECT nextval('{schema}.tokens') FROM generate_series(1, cardinality(v_groups)));
             END IF;
             v_exact := '{}';
-            IF v_tokens[1] % 8 = 0 THEN
+            IF v_tokens[1] % 7 = 0 THEN
                 -- Nobody is publishing to these: what the next statement sees is all there is.
                 v_exact := ARRAY(SELECT ctid FROM {schema}.groups WHERE ctid = ANY (v_rows) FOR UPDATE SKIP LOCKED);
             END IF;
