@@ -19,10 +19,22 @@ _NO_SCHEMA = frozenset({"42P01", "42883", "42703", "3F000"})
 # The session ends: admin_shutdown, crash_shutdown, database_dropped, idle_session_timeout; cannot_connect_now.
 _SESSION_OVER = frozenset({"57P01", "57P02", "57P04", "57P05", "57P03"})
 
+# Said by a session that ends in good order: admin_shutdown, idle_session_timeout.
+_GOODBYES = frozenset({"57P01", "57P05"})
+
 
 def is_conflict(error: psycopg.Error) -> bool:
     """Whether the same statement may succeed when repeated; nothing happened."""
     return error.sqlstate in CONFLICTS
+
+
+def did_nothing(error: psycopg.Error, answered: bool) -> bool:
+    """Whether a session that ended under a statement certainly did not commit it.
+
+    The server answers before it commits: a goodbye that came without an answer before it was said in time. Those of a
+    crash are no goodbyes.
+    """
+    return not answered and error.sqlstate in _GOODBYES
 
 
 def is_lost(error: psycopg.Error, connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:

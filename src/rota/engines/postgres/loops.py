@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from rota.engines.postgres.sessions import IDLE_LIMIT, is_alive
+from rota.engines.postgres.sessions import IDLE_LIMIT, Attentive, is_alive
 from rota.errors import EngineBusy, StoreClosed
 
 T = TypeVar("T")
@@ -125,6 +125,10 @@ class _Driver:
 _READ, _WRITE = int(psycopg.waiting.Wait.R), int(psycopg.waiting.Wait.W)
 
 
+class AttentiveLoopCursor(Attentive, psycopg.AsyncCursor[Any]):
+    """For loops."""
+
+
 class LoopSession:
     """One connection of a loop with its cursor."""
 
@@ -132,7 +136,7 @@ class LoopSession:
 
     def __init__(self, connection: LoopConnection) -> None:
         self.connection = connection
-        self.cursor = connection.cursor()
+        self.cursor = AttentiveLoopCursor(connection)
         self.used_at = 0.0
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """Carrying out verbs: ``run`` on a session of the pool, ``arun`` on one of the running loop's. Twins, line by line.
 
 What may be repeated: a statement that failed on a conflict did nothing. A connection that broke under a reading
-statement, or in a transaction before its COMMIT was sent, did nothing either. All else is ``OutcomeUnknown``, and never
-repeated here.
+statement, or in a transaction before its COMMIT was sent, or with a goodbye instead of an answer, did nothing either.
+All else is ``OutcomeUnknown``, and never repeated here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from rota.engines.postgres.failures import TOO_STRICT, Translator, is_conflict, is_lost
+from rota.engines.postgres.failures import TOO_STRICT, Translator, did_nothing, is_conflict, is_lost
 from rota.sql.drive import Block, Op
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ class Runner:
     ) -> tuple[Session, Any]:
         retrying = _Retrying(self.errors, reading)
         while True:
-            pause = retrying.after(error, is_lost(error, session.connection), at_stake=True)
+            at_stake = not did_nothing(error, session.cursor.answered)
+            pause = retrying.after(error, is_lost(error, session.connection), at_stake=at_stake)
             if pause is None:
                 session = self.pool.fresh(session)
             else:
@@ -205,7 +206,8 @@ class Runner:
     ) -> tuple[LoopSession, Any]:
         retrying = _Retrying(self.errors, reading)
         while True:
-            pause = retrying.after(error, is_lost(error, session.connection), at_stake=True)
+            at_stake = not did_nothing(error, session.cursor.answered)
+            pause = retrying.after(error, is_lost(error, session.connection), at_stake=at_stake)
             if pause is None:
                 session = await self.loops.pool().fresh(session)
             else:

@@ -11,8 +11,11 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import psycopg
+from psycopg._cursor_base import BaseCursor
+from psycopg.pq import ExecStatus
 from psycopg.types.numeric import Int8Dumper
 
 from rota.errors import EngineBusy, StoreClosed
@@ -51,6 +54,21 @@ def is_alive(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
     return True
 
 
+class Attentive(BaseCursor[Any, Any]):
+    """A cursor that knows whether the server had answered a statement before its session ended."""
+
+    answered = True
+
+    def _check_results(self, results: list[Any]) -> None:
+        # Where psycopg no longer calls this, every lost connection counts as an unknown outcome.
+        self.answered = any(result.status != ExecStatus.FATAL_ERROR for result in results)
+        super()._check_results(results)
+
+
+class AttentiveCursor(Attentive, psycopg.Cursor[Any]):
+    """For threads."""
+
+
 class Session:
     """One connection with its cursor."""
 
@@ -58,7 +76,7 @@ class Session:
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self.connection = connection
-        self.cursor = connection.cursor()
+        self.cursor = AttentiveCursor(connection)
         self.used_at = 0.0
 
     def close(self) -> None:
