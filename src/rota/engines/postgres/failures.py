@@ -51,8 +51,12 @@ class Translator:
         self._secrets = tuple(secret for secret in secrets if secret)
 
     def told(self, error: BaseException) -> str:
-        """The driver's words on one line, with the place, without secrets."""
-        text = " ".join(str(error).split()) or type(error).__name__
+        """The driver's words on one line, with the place, without secrets.
+
+        Of the server's words the first line only: the others may quote rows.
+        """
+        words = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+        text = " ".join((words or str(error)).split()) or type(error).__name__
         for secret in self._secrets:
             text = text.replace(secret, "***")
         code = getattr(error, "sqlstate", None)
