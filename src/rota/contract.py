@@ -12,7 +12,8 @@ T is in ``TransportEngine``, Q in ``QueueEngine``, X in ``Engine``.
 
 - **store**: one opened engine, by `rota.open(url)` or, async, `rota.aopen(url)` (awaitable and async context manager).
   `memory://` is private to its store, `memory://name` is shared in the process; `sqlite:///relative.db`,
-  `sqlite:////absolute.db`. `store.as_async()` and `store.as_sync()` give the other facade on the same engine.
+  `sqlite:////absolute.db`, `postgresql://user@host/database`. `store.as_async()` and `store.as_sync()` give the other
+  facade on the same engine.
 - **transport**: a FIFO of messages split into groups; one consumer at a time per group, fair turns between groups.
 - **queue**: a priority queue of jobs with attempts, retries and dead letters.
 - **lease**, **claim**: the right to work on one message or job until a deadline.
@@ -30,6 +31,7 @@ lease lapses; the counters say so. No exactly-once effects.
 | memory | everything | everything |
 | SQLite, `durability="full"` (default) | nothing committed | nothing committed (if the disk honours sync) |
 | SQLite, `durability="normal"` | nothing committed | the newest commits may go |
+| PostgreSQL | nothing committed | nothing committed (`synchronous_commit = on`) |
 
 ## C. Clock, numbers, atomicity
 
@@ -39,9 +41,9 @@ lease lapses; the counters say so. No exactly-once effects.
 - **C2 seconds outside.** Public values are POSIX seconds (`float`), as from `time.time()`. Durations are accepted as
   `int | float | timedelta`, instants as `int | float | aware datetime`. A naive `datetime` is refused with a
   `ValueError` that says how to make it aware; NaN, infinities and a `bool` in place of a number are refused too.
-- **C3 whose clock.** An engine reads the store's clock: the wall clock of the host, unless `clock=` was given. An
-  injected clock is obeyed by every engine, which is how tests run on all of them without sleeping. (An engine whose
-  server has a clock of its own is to use that one, so that a worker with a wrong clock cannot break a lease.)
+- **C3 whose clock.** Memory and SQLite read the store's clock: the wall clock of the host, unless `clock=` was given.
+  PostgreSQL uses the server's clock, so that a worker with a wrong one cannot break a lease. An injected clock is
+  obeyed by every engine, which is how tests run on all of them without sleeping.
 - **C4 manual clock.** `rota.testing.ManualClock(start)` has `.now()`, `.advance(seconds)` and `.set(instant)`, is
   thread-safe, and moving it wakes whoever waits. `wait=` is in real (monotonic) seconds whatever the clock; with
   `ManualClock(autojump=True)` a wait takes no real time but moves the clock to the next instant at which something
@@ -53,7 +55,8 @@ lease lapses; the counters say so. No exactly-once effects.
   types with `TypeError`, before any effect. `None` means "the default", an explicit 0 is zero. `n <= 0` in a batch
   gives `[]`. A batch of any size works.
 - **C7 one look at the clock.** A verb reads `now` once, *after* it holds its locks (memory: the mutex; SQLite:
-  `BEGIN IMMEDIATE`). Nothing read before the lock decides anything.
+  `BEGIN IMMEDIATE`; PostgreSQL: its row locks; a claim, which never waits, may read it at its start). Nothing read
+  before the lock decides anything.
 - **C8 cost.** The cost of a hot verb may grow with the logarithm of the rows and with the number of distinct priorities
   in use, never with the backlog. A claim may leave cleaning beyond 1,000 exhausted or lapsed items to later claims:
   what is not cleaned yet stays hidden, is never handed out, and never makes a batch come back short.
