@@ -16,7 +16,7 @@ from rota.testing.colours import Colour
 _names = itertools.count()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def engine(request: pytest.FixtureRequest) -> str:
     """The engine's name."""
     return str(request.param)
@@ -29,8 +29,10 @@ def sqlite_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def url(engine: str, sqlite_file: Path) -> str:
+def url(engine: str, sqlite_file: Path, request: pytest.FixtureRequest) -> str:
     """A store of this test alone; opened twice it is the same one."""
+    if engine == "postgresql":
+        return str(request.getfixturevalue("postgres_url"))
     # What these tests show does not hang on power cuts, so they do not wait for the disk.
     sqlite = f"sqlite:///{sqlite_file}?durability=normal"
     return sqlite if engine == "sqlite" else f"memory://case-{next(_names)}?codec=json"

@@ -201,6 +201,7 @@ def message_line(lease: Any, visibility: float) -> dict[str, Any]:
         "value": lease.event,
         "token": lease.token,
         "since": until - micros(visibility),
+        "exact": not lease._transport._place.startswith("postgresql:"),
         "until": until,
         "count": lease.deliveries,
     }
@@ -215,6 +216,7 @@ def job_line(job: Any) -> dict[str, Any]:
         "value": job.payload,
         "token": job.token,
         "since": micros(job.claimed_at),
+        "exact": not job._queue._place.startswith("postgresql:"),
         "until": micros(job.claim_expires_at),
         "count": job.attempts,
     }

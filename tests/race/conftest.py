@@ -34,7 +34,7 @@ def seed(request: pytest.FixtureRequest) -> str:
     return value
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def engine(request: pytest.FixtureRequest) -> str:
     """The engine's name."""
     return str(request.param)
@@ -47,6 +47,8 @@ def sqlite_url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def url(engine: str, sqlite_url: str) -> str:
+def url(engine: str, sqlite_url: str, request: pytest.FixtureRequest) -> str:
     """A store of this test alone; opened twice it is the same one."""
+    if engine == "postgresql":
+        return str(request.getfixturevalue("postgres_url"))
     return sqlite_url if engine == "sqlite" else f"memory://race-{next(_names)}?codec=json"

@@ -47,7 +47,11 @@ class Settlement:
 
 @dataclass
 class Claim:
-    """One lease that was handed out and what was done with it."""
+    """One lease that was handed out and what was done with it.
+
+    ``since`` is what the claim took for now. Where it reads the clock at its start rather than under its locks (C7) it
+    took effect somewhere between then and ``latest``, when its caller had it.
+    """
 
     scope: Scope
     id: int
@@ -57,6 +61,7 @@ class Claim:
     until: int
     count: int
     by: str
+    latest: int
     settlements: list[Settlement] = field(default_factory=list)
     extensions: list[Settlement] = field(default_factory=list)
 
@@ -101,7 +106,7 @@ def build(records: Iterable[Record]) -> History:
         elif record["op"] == "claim":
             history.unknown_claims += answer is None
             for got in (answer or {}).get("got", ()):
-                claim = _claim(record, got)
+                claim = _claim(record, got, (answer or record)["at"])
                 history.claims.append(claim)
                 held[got["kind"], claim.id, claim.token] = claim
         else:
@@ -128,9 +133,11 @@ def _put(record: Record, answer: Record | None) -> Put:
     return put
 
 
-def _claim(record: Record, got: dict[str, Any]) -> Claim:
+def _claim(record: Record, got: dict[str, Any], answered: int) -> Claim:
     scope: Scope = ("group", got["scope"]) if got["kind"] == "message" else ("job", got["id"])
-    return Claim(scope, got["id"], got["value"], got["token"], got["since"], got["until"], got["count"], record["by"])
+    since = got["since"]
+    latest = since if got.get("exact", True) else max(since, answered)
+    return Claim(scope, got["id"], got["value"], got["token"], since, got["until"], got["count"], record["by"], latest)
 
 
 def _settlement(record: Record, answer: Record | None) -> Settlement:

@@ -45,7 +45,9 @@ def judge(records: Iterable[Record], *, rest: Iterable[str] = (), dead: Iterable
     verdict = Verdict(stranded=[f"{value} is still stored after the drain" for value in rest])
     by_scope: dict[Scope, list[Claim]] = defaultdict(list)
     by_value: dict[str, list[Claim]] = defaultdict(list)
-    for claim in sorted(history.claims, key=lambda one: (one.since, one.token)):
+    # Tokens are drawn under the locks, so where instants are not exact they tell the order within a group or job.
+    exact = all(one.since == one.latest for one in history.claims)
+    for claim in sorted(history.claims, key=lambda one: (one.since if exact else 0, one.token)):
         by_scope[claim.scope].append(claim)
         by_value[claim.value].append(claim)
     verdict.unexpected += history.orphans
@@ -119,7 +121,7 @@ def _overlaps(claims: list[Claim], history: History, verdict: Verdict) -> None:
     for claim in claims:
         still: list[Claim] = []
         for earlier in open_ones:
-            if claim.since > earlier.holds_until() or _ended(earlier, history) <= claim.since:
+            if claim.since > earlier.holds_until() or _ended(earlier, history) <= claim.latest:
                 continue
             verdict.overlapping.append(f"{claim} was given out while {earlier} held it")
             still.append(earlier)
@@ -141,14 +143,16 @@ def _cancelled(claim: Claim, history: History) -> list[float]:
 
 def _fences(claims: list[Claim], history: History, verdict: Verdict) -> None:
     """Settlements accepted from a lost claim, or refused to a valid one."""
-    for claim, newer in _with_newer(claims):
+    for claim, newer, newer_latest in _with_newer(claims):
         spent: float = NEVER
         for one in sorted(claim.settlements + claim.extensions, key=lambda each: each.invoked):
             extending = one in claim.extensions
             limit = claim.holds_until(before=one.invoked)
             if one.result:
-                if newer < one.invoked:
-                    verdict.stale.append(f"{one.verb} of {claim} was accepted although it was given out at {newer}")
+                if newer_latest < one.invoked:
+                    verdict.stale.append(
+                        f"{one.verb} of {claim} was accepted although it was given out at {newer_latest}"
+                    )
                 if spent < one.invoked:
                     verdict.stale.append(f"{one.verb} of {claim} was accepted although it was settled before")
                 if (extending or claim.scope[0] == "job") and limit < one.invoked:
@@ -167,13 +171,15 @@ def _was_valid(claim: Claim, one: Settlement, limit: int, newer: float, spent: f
     return one.done <= limit and newer > one.done and spent == NEVER and undisturbed
 
 
-def _with_newer(claims: list[Claim]) -> list[tuple[Claim, float]]:
-    """Each claim with the instant at which its group or job was first given out under a higher token."""
+def _with_newer(claims: list[Claim]) -> list[tuple[Claim, float, float]]:
+    """Each claim with the instants between which its group or job was first given out under a higher token."""
     newer: float = NEVER
-    found: list[tuple[Claim, float]] = []
+    newer_latest: float = NEVER
+    found: list[tuple[Claim, float, float]] = []
     for claim in sorted(claims, key=lambda one: one.token, reverse=True):
-        found.append((claim, newer))
+        found.append((claim, newer, newer_latest))
         newer = min(newer, claim.since)
+        newer_latest = min(newer_latest, claim.latest)
     return found
 
 
@@ -190,7 +196,7 @@ def _tokens(history: History, verdict: Verdict) -> None:
     latest: dict[Scope, Claim] = {}
     for claim in sorted(history.claims, key=lambda one: (one.since, one.token)):
         before = latest.get(claim.scope)
-        if before is not None and before.since < claim.since and before.token >= claim.token:
+        if before is not None and before.latest < claim.since and before.token >= claim.token:
             verdict.regressed.append(f"{claim} has no higher token than {before}")
         latest[claim.scope] = claim
 
@@ -219,7 +225,7 @@ def _explain(before: Claim, claim: Claim, verdict: Verdict) -> None:
             verdict.unexplained.append(f"{claim} was delivered after its end by {one.verb} of {before}")
             return
     given_back = any(
-        one.may_have_worked and one.verb not in TERMINAL and one.invoked <= claim.since for one in before.settlements
+        one.may_have_worked and one.verb not in TERMINAL and one.invoked <= claim.latest for one in before.settlements
     )
     if not given_back and claim.since <= before.holds_until():
         verdict.unexplained.append(f"{claim} was delivered again although {before} neither lapsed nor gave it back")
@@ -246,7 +252,7 @@ def _order(history: History, by_value: Mapping[str, list[Claim]], died: Mapping[
             over.append(max(min(ends, default=NEVER), over[-1] if over else 0))
         for claim in (one for value in messages.values() for one in by_value.get(value, ())):
             place = bisect_left(seqs, claim.id)
-            if place and over[place - 1] > claim.since:
+            if place and over[place - 1] > claim.latest:
                 verdict.inverted.append(f"{claim} was given out before an earlier message of {group} was over")
     _published_in_order(history, verdict)
 
