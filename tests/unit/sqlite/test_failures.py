@@ -122,6 +122,13 @@ def test_a_thread_that_holds_the_writer_makes_it_busy(engine) -> None:
     assert engine.queue("q").enqueue(JOB) == 1
 
 
+def test_no_busy_timeout_is_too_long(engine) -> None:
+    engine.busy_timeout = 4e12
+    engine.write_lock.acquire()
+    threading.Timer(0.1, engine.write_lock.release).start()
+    assert engine.queue("q").enqueue(JOB) == 1
+
+
 def test_a_full_file(engine) -> None:
     queue = engine.queue("q")
     queue.enqueue(JOB)

@@ -154,7 +154,7 @@ class SqliteEngine:
             self._roll_back(cursor)
 
     def _wait_for(self, lock: threading.Lock) -> None:
-        if not lock.acquire(timeout=max(self.busy_timeout, 0)):
+        if not lock.acquire(timeout=min(self.busy_timeout, threading.TIMEOUT_MAX)):
             raise EngineBusy(
                 f"{self.path}: another thread of this process held the writer for {self.busy_timeout} seconds, "
                 "nothing was changed"
