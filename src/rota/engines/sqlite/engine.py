@@ -18,12 +18,20 @@ from rota.clock import wall_clock
 from rota.engines.sqlite import facts, forks
 from rota.engines.sqlite.calls import Calls
 from rota.engines.sqlite.checkpoint import Checkpointer
-from rota.engines.sqlite.connecting import bring_up_to_date, check_version, connect, inherit, patiently, prepare_file
+from rota.engines.sqlite.connecting import (
+    bring_up_to_date,
+    check_version,
+    connect,
+    identity,
+    inherit,
+    patiently,
+    prepare_file,
+)
 from rota.engines.sqlite.failures import is_busy, translated
 from rota.engines.sqlite.queue import SqliteQueue
 from rota.engines.sqlite.transport import SqliteTransport
 from rota.engines.sqlite.wake import SqliteWakeups
-from rota.errors import EngineBusy, StoreClosed
+from rota.errors import EngineBusy, EngineUnavailable, StoreClosed
 from rota.sql import channels
 from rota.sql.drive import Op, run
 from rota.sql.keys import STORE
@@ -34,6 +42,8 @@ T = TypeVar("T")
 
 # The log's size is looked at after this many commits of this process.
 _COMMITS_PER_LOOK = 8
+# Between two looks whether the file is still there, in seconds.
+_FILE_LOOKED_AT = 0.25
 # How long closing waits for another process's checkpoint to end, in seconds.
 _CLOSING_PATIENCE = 5.0
 
@@ -60,6 +70,8 @@ class SqliteEngine:
         self.durability = durability
         self.busy_timeout = busy_timeout
         self.known_queues: set[str] = set()
+        # Which file it is, known once it is open.
+        self._file: tuple[int, int] | None = None
         self.closed = False
         prepare_file(self.path, create)
         self._start()
@@ -69,6 +81,7 @@ class SqliteEngine:
         try:
             with self.write_lock:
                 self._open_writer()
+                self._file = identity(self.path)
         except BaseException:
             forks.forget(self)
             raise
@@ -80,6 +93,7 @@ class SqliteEngine:
         self._writer: sqlite3.Cursor | None = None
         self._reader: sqlite3.Cursor | None = None
         self._commits = 0
+        self._look_at = 0.0
         self._held_to_fork: list[threading.Lock] = []
         self.checkpointer = Checkpointer(self.path)
         self.calls = Calls()
@@ -92,6 +106,8 @@ class SqliteEngine:
         if not lock.acquire(blocking=False):
             self._wait_for(lock)
         try:
+            if time.monotonic() >= self._look_at:
+                self._look_at_file()
             cursor = self._writer or self._open_writer()
             try:
                 try:
@@ -138,6 +154,8 @@ class SqliteEngine:
         with self._read_lock:
             if self.closed:
                 raise self._store_closed()
+            if self._reader is None or time.monotonic() >= self._look_at:
+                self._look_at_file()
             if self._reader is None:
                 self._reader = connect(self.path, self.durability, deadline, reading=True).cursor()
             reader = self._reader
@@ -200,6 +218,15 @@ class SqliteEngine:
             raise
         self._writer = connection.cursor()
         return self._writer
+
+    def _look_at_file(self) -> None:
+        """Now and then: what is written to a file that lost its name is lost, and who waits there waits for ever."""
+        if not self.closed and self._file is not None and identity(self.path) != self._file:
+            raise EngineUnavailable(
+                f"{self.path} was deleted or replaced while it was open, nothing was changed: close the store and open "
+                "it again"
+            )
+        self._look_at = time.monotonic() + _FILE_LOOKED_AT
 
     def _store_closed(self) -> StoreClosed:
         return StoreClosed(f"{self.url} is closed: open the store again")
@@ -276,6 +303,11 @@ class SqliteEngine:
         """Under both locks. The next verbs open new ones, unless the engine is closed."""
         writer, reader = self._writer, self._reader
         self._writer = self._reader = None
+        if self._file is not None and identity(self.path) not in (self._file, None):
+            # Another file has the name now. Closing would delete that one's log.
+            for cursor in filter(None, (writer, reader)):
+                forks.leak(cursor.connection)
+            return
         if reader is not None:
             reader.connection.close()
         if writer is not None:
