@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, ParamSpec, TypeVar
 
+from rota import forks as all_forks
 from rota.clock import wall_clock
 from rota.engines.sqlite import facts, forks
 from rota.engines.sqlite.calls import Calls
@@ -318,7 +319,7 @@ class SqliteEngine:
     def before_fork(self, deadline: float) -> None:
         """Let the verbs of other threads end, and close the connections."""
         for lock in (self.write_lock, self._read_lock):
-            if not lock.acquire(timeout=max(deadline - time.monotonic(), 0)):
+            if not lock.acquire(timeout=all_forks.left(deadline)):
                 return
             self._held_to_fork.append(lock)
         self._close_connections()
