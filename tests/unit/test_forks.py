@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import threading
@@ -21,7 +22,9 @@ pytestmark = [
 def in_child(act: Callable[[], object]) -> None:
     child = os.fork()
     if child == 0:
-        signal.alarm(10)
+        # Where it hangs, if it does; then an end to it.
+        faulthandler.dump_traceback_later(20)
+        signal.alarm(30)
         try:
             act()
         except BaseException:
