@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import signal
 import threading
@@ -22,9 +21,7 @@ pytestmark = [
 def in_child(act: Callable[[], object]) -> None:
     child = os.fork()
     if child == 0:
-        # Where it hangs, if it does; then an end to it.
-        faulthandler.dump_traceback_later(20)
-        signal.alarm(30)
+        signal.alarm(10)
         try:
             act()
         except BaseException:
