@@ -11,11 +11,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from rota.cli.demo_check import Verdict, verify
 from rota.cli.demo_files import package_of, source_files, standard_library
@@ -57,11 +57,12 @@ def demo(arguments: argparse.Namespace, session: Session) -> int:
     published = _put_in(session, queue, transport, root, files)
     crew = Crew(session.url, queue.name, transport.name, root, place)
     start = time.monotonic()
-    with _ended_by_signals():
+    with _ended_by_signals() as check:
         try:
             for _ in range(arguments.workers):
+                check()
                 crew.start()
-            killed = _watch(session, queue, transport, crew, len(files))
+            killed = _watch(session, queue, transport, crew, len(files), check)
         finally:
             crew.end()
     took = time.monotonic() - start
@@ -90,21 +91,29 @@ def demo(arguments: argparse.Namespace, session: Session) -> int:
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """While inside, SIGTERM and SIGHUP end the demo by an exception, so that its workers end with it."""
+def _ended_by_signals() -> Iterator[Callable[[], None]]:
+    """While inside, SIGTERM and SIGHUP are noted; the check that is given ends the demo then, workers and all.
+
+    Not at once: an exception in the middle of starting a worker would lose sight of it.
+    """
+    told: list[int] = []
+
+    def check() -> None:
+        if told:
+            sys.exit(128 + told[0])
+
+    def note(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield check
         return
-    before = {number: signal.signal(number, _leave) for number in _ENDING if signal.getsignal(number) == signal.SIG_DFL}
+    before = {number: signal.signal(number, note) for number in _ENDING if signal.getsignal(number) == signal.SIG_DFL}
     try:
-        yield
+        yield check
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)
 
 
 def _free_name(name: str, taken: list[str]) -> str:
@@ -127,12 +136,15 @@ def _put_in(session: Session, queue: Queue, transport: Transport, root: Path, fi
     return dict(zip(files, seqs, strict=True))
 
 
-def _watch(session: Session, queue: Queue, transport: Transport, crew: Crew, total: int) -> set[str]:
+def _watch(
+    session: Session, queue: Queue, transport: Transport, crew: Crew, total: int, check: Callable[[], None]
+) -> set[str]:
     """Show how it goes until every worker has ended; kill one of them on the way. Returns whom."""
     killed: set[str] = set()
     last, last_change = -1, time.monotonic()
     with progress("working", 2 * total, lines_every=_LINES_EVERY, quiet=session.quiet) as bar:
         while crew.working():
+            check()
             jobs, messages = queue.stats(), transport.stats()
             done = jobs.done + total - min(messages.messages, total)
             bar.update(done, f"{len(crew.running)} workers" + (", one killed" if killed else ""))
