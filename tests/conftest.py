@@ -1,7 +1,8 @@
-"""PostgreSQL for every folder of tests: one server per run (and per worker of ``pytest -n``), a database per test."""
+"""What holds for every test, and PostgreSQL: a server per run (and worker of ``pytest -n``), a database per test."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,10 @@ import pytest
 
 if TYPE_CHECKING:
     from postgres.server import Server
+
+# A shell ignores SIGINT in what it starts in the background, and so would every process a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

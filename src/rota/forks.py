@@ -13,8 +13,15 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
-# How long a fork waits for what other threads are in the middle of, in seconds.
+# How long a fork waits for what other threads are in the middle of, in seconds: in all, and at least for each lock, so
+# that one that is never given back does not spoil the others.
 PATIENCE = 10.0
+_LEAST = 0.1
+
+
+def left(deadline: float) -> float:
+    """How many seconds to wait for a lock."""
+    return max(deadline - time.monotonic(), _LEAST)
 
 
 class Forking(Protocol):

@@ -80,7 +80,7 @@ def integer(value: int, name: str, low: int | None = None, high: int | None = No
         raise TypeError(f"{name} must be an int, got {value!r}")
     if (low is not None and value < low) or (high is not None and value > high):
         accepted = f"{low} or more" if high is None else f"{low} to {high}"
-        raise ValueError(f"{name} must be {accepted}, got {value!r}")
+        raise ValueError(f"{name} must be {accepted}, got {_shown(value)}")
     return int(value)
 
 
@@ -96,11 +96,23 @@ def _from_number(value: object, name: str, accepted: str) -> int:
         return value * MICROSECONDS
     if not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, got {value!r}")
-    return round(value * MICROSECONDS)
+    microseconds = value * MICROSECONDS
+    if math.isinf(microseconds):
+        # A float of that many microseconds does not exist: far out of any bounds.
+        return LIMIT + 1 if value > 0 else -LIMIT - 1
+    return round(microseconds)
 
 
 def _bounded(microseconds: int, name: str, value: object) -> int:
     if not -LIMIT <= microseconds <= LIMIT:
         limit = LIMIT // MICROSECONDS
-        raise ValueError(f"{name} must lie within -{limit} … {limit} seconds, got {value!r}")
+        raise ValueError(f"{name} must lie within -{limit} … {limit} seconds, got {_shown(value)}")
     return microseconds
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except ValueError:
+        # More digits than the interpreter converts.
+        return f"an {type(value).__name__} of very many digits"

@@ -207,6 +207,26 @@ def test_a_reader_that_goes_away_is_no_drama(shell: Shell) -> None:
     assert result.err == f"{exits.BROKEN_PIPE}\n"
 
 
+def test_a_full_device_is_told_in_one_line(shell: Shell) -> None:
+    assert shell.run("enqueue", "q", "1").code == 0
+    for command in ("stats", "jobs q --json", "demo --limit 1"):
+        result = shell.line(f"rota -q {command} > /dev/full")
+        assert (result.code, result.err) == (exits.FAILED, "rota: [Errno 28] No space left on device\n"), command
+
+
+def test_streams_that_the_parent_closed(shell: Shell) -> None:
+    """They are empty and unheard, for the command as for what it runs."""
+    assert shell.line("rota enqueue q 1 <&- >&- 2>&-").code == 0
+    assert shell.line("rota -q enqueue q - <&-").code == exits.REFUSED
+    assert shell.line("rota -q enqueue q --jsonl - <&-").out.startswith("stored 0")
+    assert shell.line("rota -q purge queue:q --state pending <&-").code == exits.USAGE
+    assert shell.line("rota stats nosuch 2>&-").code == exits.NOT_FOUND
+    assert shell.line("rota work queue:q --drain -- sh -c 'echo told; echo told >&2; cat > got' <&- >&- 2>&-").code == 0
+    assert (shell.place / "got").read_text() == "1\n"
+    with shell.open() as store:
+        assert store.queue("q").stats().pending == 0
+
+
 def test_the_script_and_the_module_are_the_same(shell: Shell) -> None:
     assert shell.line("rota --version").out == shell.run("--version").out
     assert re.fullmatch(r"rota \d+\.\d+\.\d+\S*\n", shell.run("--version").out)
@@ -223,3 +243,30 @@ def test_the_demo_verifies_what_it_did(shell: Shell) -> None:
     for line in re.findall(r"^  (rota --url .*)$", result.out, re.MULTILINE):
         assert shell.line(line).code == 0, line
     assert len(re.findall(r"^  rota ", result.out, re.MULTILINE)) >= 4
+
+
+def test_the_demo_as_one_document(shell: Shell) -> None:
+    result = shell.run("demo", "--limit", "60", "--json", timeout=120)
+    assert result.code == 0, result
+    assert result.json["files"] == 60
+    assert result.json["problems"] == []
+    assert result.json["url"].startswith("sqlite:///")
+    assert "nothing lost" in result.err
+
+
+def test_the_demos_workers_end_with_it(shell: Shell) -> None:
+    """Whoever ends the demo early, by a signal as by Ctrl-C, leaves no worker behind."""
+    running = shell.start("demo", "--url", "sqlite:///demo.db")
+    try:
+        wait_for(lambda: len(_children(running.pid)) == 4)
+        workers = _children(running.pid)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(20) == 128 + signal.SIGTERM
+        assert not any(map(is_alive, workers))
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

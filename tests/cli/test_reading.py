@@ -9,6 +9,7 @@ import pytest
 
 import rota
 from rota.cli import exits, main
+from rota.cli.output import seconds
 
 from .conftest import Cli
 
@@ -90,6 +91,18 @@ def test_jobs_by_page_and_by_state(cli: Cli, store: rota.Store) -> None:
     queue.claim_batch("w", 2)
     assert [job["id"] for job in cli.ok("jobs", "q", "--state", "processing", "--json").json["jobs"]] == [1, 2]
     assert "(no jobs)" in cli.ok("jobs", "q", "--state", "done").out
+
+
+@pytest.mark.parametrize(
+    ("age", "told"), [(0.25, "250 ms"), (100, "100.0 s"), (600, "10.0 min"), (36_000, "10.0 h"), (864_000, "10.0 d")]
+)
+def test_ages_are_told_in_fitting_units(age: float, told: str) -> None:
+    assert seconds(age) == told
+
+
+def test_the_name_to_go_on_after_is_shown_not_sent(cli: Cli, store: rota.Store) -> None:
+    store.transport("t").publish_many([("a\u202eb", 1), ("z", 1)])
+    assert cli.ok("groups", "t", "--limit", "1").err.endswith("--after a\\u202eb\n")
 
 
 def test_jobs_that_go_next(cli: Cli, store: rota.Store) -> None:

@@ -25,14 +25,13 @@ nothing None
 
 
 @pytest.fixture(scope="module")
-def pyodide(request: pytest.FixtureRequest) -> Path:
-    """Pyodide's module, installed by name into pytest's cache."""
+def pyodide(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pyodide's module, installed by name into pytest's cache, where there is one."""
     missing = [tool for tool in ("node", "npm") if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"{' and '.join(missing)} not found: Pyodide runs in Node")
-    cache = request.config.cache
-    assert cache is not None
-    place = cache.mkdir("pyodide")
+    cache = getattr(request.config, "cache", None)
+    place = cache.mkdir("pyodide") if cache is not None else tmp_path_factory.mktemp("pyodide")
     module = place / "node_modules" / "pyodide" / "pyodide.mjs"
     if module.exists():
         return module

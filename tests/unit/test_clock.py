@@ -24,6 +24,14 @@ def test_it_moves_only_when_told() -> None:
     assert clock.now() == 5.0
 
 
+@pytest.mark.parametrize("step", [4e12, -4e12, 1e308])
+def test_it_stays_within_what_an_engine_can_store(step: float) -> None:
+    clock = ManualClock(3e12 if step > 0 else -3e12)
+    with pytest.raises(ValueError, match="seconds"):
+        clock.advance(step)
+    assert abs(clock.now()) == 3e12
+
+
 def test_many_small_steps_do_not_drift() -> None:
     clock = ManualClock(0)
     for _ in range(1_000):

@@ -47,11 +47,17 @@ def test_public_seconds_tell_every_microsecond_apart(microseconds: int) -> None:
     assert units.instant(units.seconds(microseconds), "x") == microseconds
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 10**30, 1e30, -(10**30)])
+@pytest.mark.parametrize("value", [*map(float, ("nan", "inf", "-inf")), 10**30, 1e30, -(10**30), 1e308, -1e308])
 def test_the_not_finite_and_absurd_are_refused(value: float) -> None:
     for check in (units.duration, units.instant, units.positive, units.not_negative):
         with pytest.raises(ValueError, match="wait"):
             check(value, "wait")
+
+
+def test_a_number_of_more_digits_than_can_be_told_is_refused() -> None:
+    for check in (units.duration, units.instant, units.priority):
+        with pytest.raises(ValueError, match=r"wait must .* an int of very many digits"):
+            check(10**9999, "wait")
 
 
 @pytest.mark.parametrize("value", [True, False, "5", None, b"5", Decimal(5), Fraction(1, 2), 1j, [1]])

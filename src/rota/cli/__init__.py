@@ -14,6 +14,7 @@ __all__ = ["main"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (default: the process's own) and return its exit code (``rota.cli.exits``)."""
+    _fill_in_streams()
     for stream in (sys.stdout, sys.stderr):
         # A name in another script must not end a listing on a terminal that cannot show it.
         if hasattr(stream, "reconfigure"):
@@ -27,6 +28,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _forget_stdout()
         return exits.BROKEN_PIPE
+    except OSError as error:
+        # What the store does wrong comes as one of Rota's errors, so this is about our own files and streams.
+        if os.environ.get("ROTA_DEBUG"):
+            raise
+        _forget_stdout()
+        _say(f"rota: {error}")
+        return exits.FAILED
+
+
+def _fill_in_streams() -> None:
+    """What the parent closed is empty or unheard, and no file of ours gets its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            if descriptor == number:
+                os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, "w" if number else "r", closefd=False))
 
 
 def _run(argv: list[str]) -> int:
@@ -75,8 +93,16 @@ def _complain(session: object, error: Exception, code: int) -> int:
 
     assert isinstance(session, Session)
     text = str(error) or type(error).__name__
-    print(f"rota: {escape(session.without_password(text))}", file=sys.stderr)
+    _say(f"rota: {escape(session.without_password(text))}")
     return code
+
+
+def _say(text: str) -> None:
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        # Nobody hears it. The exit code still tells.
+        pass
 
 
 def _forget_stdout() -> None:

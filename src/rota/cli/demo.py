@@ -5,17 +5,22 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from rota.cli.demo_check import Verdict, verify
 from rota.cli.demo_files import package_of, source_files, standard_library
 from rota.cli.exits import FAILED, OK, USAGE, CommandError
-from rota.cli.output import counted, escape
+from rota.cli.output import counted, escape, print_json
 from rota.cli.progress import progress
 from rota.cli.session import Session
 
@@ -32,6 +37,7 @@ _PATIENCE = 60.0
 _LINES_EVERY = 2.0
 _DAY = 86_400
 _TOLD = 10
+_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def demo(arguments: argparse.Namespace, session: Session) -> int:
@@ -51,20 +57,63 @@ def demo(arguments: argparse.Namespace, session: Session) -> int:
     published = _put_in(session, queue, transport, root, files)
     crew = Crew(session.url, queue.name, transport.name, root, place)
     start = time.monotonic()
-    try:
-        for _ in range(arguments.workers):
-            crew.start()
-        killed = _watch(session, queue, transport, crew, len(files))
-    finally:
-        crew.end()
+    with _ended_by_signals() as check:
+        try:
+            for _ in range(arguments.workers):
+                check()
+                crew.start()
+            killed = _watch(session, queue, transport, crew, len(files), check)
+        finally:
+            crew.end()
     took = time.monotonic() - start
     done = f"{len(files)} jobs and {len(files)} messages with {counted(arguments.workers, 'worker')} in {took:.1f} s"
-    _say(f"worked off {done}: {len(files) / took:.0f} jobs/s and as many messages/s")
+    _say(session, f"worked off {done}: {len(files) / took:.0f} jobs/s and as many messages/s")
     with progress("verifying", len(files), quiet=session.quiet) as bar:
         verdict = verify(queue, transport, root, published, crew.logs, killed, bar.update)
-    code = _tell(verdict, files, bool(killed))
+    if session.json:
+        print_json(
+            {
+                "url": session.shown_url,
+                "queue": queue.name,
+                "transport": transport.name,
+                "logs": str(place),
+                "files": len(files),
+                "groups": len({package_of(path) for path in files}),
+                "seconds": took,
+                "killed": sorted(killed),
+                "delivered_again": verdict.repeated,
+                "problems": verdict.problems,
+            }
+        )
+    code = _tell(session, verdict, files, bool(killed))
     _tell_where(session, queue, place)
     return code
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[Callable[[], None]]:
+    """While inside, SIGTERM and SIGHUP are noted; the check that is given ends the demo then, workers and all.
+
+    Not at once: an exception in the middle of starting a worker would lose sight of it.
+    """
+    told: list[int] = []
+
+    def check() -> None:
+        if told:
+            sys.exit(128 + told[0])
+
+    def note(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield check
+        return
+    before = {number: signal.signal(number, note) for number in _ENDING if signal.getsignal(number) == signal.SIG_DFL}
+    try:
+        yield check
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _free_name(name: str, taken: list[str]) -> str:
@@ -83,16 +132,19 @@ def _put_in(session: Session, queue: Queue, transport: Transport, root: Path, fi
     seqs = transport.publish_many((package_of(path), {"path": path}) for path in files)
     groups = len({package_of(path) for path in files})
     took = time.monotonic() - start
-    _say(f"{len(files)} files of {root}: enqueued, and published in {groups} groups, in {took:.2f} s")
+    _say(session, f"{len(files)} files of {root}: enqueued, and published in {groups} groups, in {took:.2f} s")
     return dict(zip(files, seqs, strict=True))
 
 
-def _watch(session: Session, queue: Queue, transport: Transport, crew: Crew, total: int) -> set[str]:
+def _watch(
+    session: Session, queue: Queue, transport: Transport, crew: Crew, total: int, check: Callable[[], None]
+) -> set[str]:
     """Show how it goes until every worker has ended; kill one of them on the way. Returns whom."""
     killed: set[str] = set()
     last, last_change = -1, time.monotonic()
     with progress("working", 2 * total, lines_every=_LINES_EVERY, quiet=session.quiet) as bar:
         while crew.working():
+            check()
             jobs, messages = queue.stats(), transport.stats()
             done = jobs.done + total - min(messages.messages, total)
             bar.update(done, f"{len(crew.running)} workers" + (", one killed" if killed else ""))
@@ -108,7 +160,7 @@ def _watch(session: Session, queue: Queue, transport: Transport, crew: Crew, tot
                     crew.start()
             time.sleep(_LOOK if killed else _LOOK_CLOSELY)
     for name in sorted(killed):
-        _say(f"killed {name} with SIGKILL on the way, while it held work, and started another in its place")
+        _say(session, f"killed {name} with SIGKILL on the way, while it held work, and started another in its place")
     return killed
 
 
@@ -166,7 +218,7 @@ class Crew:
 # -- Telling ---------------------------------------------------------------------------------------------------------
 
 
-def _tell(verdict: Verdict, files: list[str], killed: bool) -> int:
+def _tell(session: Session, verdict: Verdict, files: list[str], killed: bool) -> int:
     if verdict.problems:
         for problem in verdict.problems[:_TOLD]:
             print(f"PROBLEM: {escape(problem)}", file=sys.stderr)
@@ -176,13 +228,14 @@ def _tell(verdict: Verdict, files: list[str], killed: bool) -> int:
     again = (
         f"; {verdict.repeated} delivered again after the kill" if killed else "; no worker was killed, it was too quick"
     )
-    _say(f"verified against a direct walk: {len(files)} files once each, {groups} groups in order, nothing lost{again}")
+    done = f"{len(files)} files once each, {groups} groups in order"
+    _say(session, f"verified against a direct walk: {done}, nothing lost{again}")
     return OK
 
 
 def _tell_where(session: Session, queue: Queue, place: Path) -> None:
     url = shlex.quote(session.shown_url)
-    _say(f"the workers' logs are in {place}, the database is {session.shown_url}; look around:")
+    _say(session, f"the workers' logs are in {place}, the database is {session.shown_url}; look around:")
     for words in (
         "stats",
         f"jobs queue:{queue.name} --state done --limit 5",
@@ -190,8 +243,12 @@ def _tell_where(session: Session, queue: Queue, place: Path) -> None:
         f"dead queue:{queue.name}",
         "doctor",
     ):
-        _say(f"  rota --url {url} {words}")
+        _say(session, f"  rota --url {url} {words}")
 
 
-def _say(text: str) -> None:
-    print(escape(text), flush=True)
+def _say(session: Session, text: str) -> None:
+    """For people; beside a JSON document it is a remark."""
+    if session.json:
+        session.note(escape(text))
+    else:
+        print(escape(text), flush=True)

@@ -55,7 +55,10 @@ def seconds(length: float | None) -> str:
         return "-"
     if length < 1:
         return f"{length * 1_000:.0f} ms"
-    return f"{length:.1f} s" if length < 120 else f"{length / 60:.1f} min"
+    for limit, size, unit in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h")):
+        if length < limit:
+            return f"{length / size:.1f} {unit}"
+    return f"{length / 86_400:.1f} d"
 
 
 def counted(number: int, what: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rota.cli.addresses import Address, existing, resolve
 from rota.cli.exits import NOT_FOUND, OK, USAGE, CommandError
-from rota.cli.output import payload_text, print_fields, print_json, print_table, record, seconds, when
+from rota.cli.output import escape, payload_text, print_fields, print_json, print_table, record, seconds, when
 from rota.cli.session import Session
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def cut(found: list[T], limit: int) -> tuple[list[T], bool]:
 def tell_more(session: Session, more: bool, last: object) -> None:
     """Say on stderr that the listing was cut, and how to go on."""
     if more:
-        how = "a larger --limit" if last is None else f"--after {last!s}"
+        how = "a larger --limit" if last is None else f"--after {escape(str(last))}"
         print(f"rota: more follow, see them with {how}", file=sys.stderr)
 
 

@@ -25,7 +25,8 @@ def work(arguments: argparse.Namespace, session: Session) -> int:
     for option in ("timeout", "visibility", "grace"):
         value = getattr(arguments, option)
         if value is not None and (value < 0 or (value == 0 and option != "grace")):
-            raise CommandError(USAGE, f"--{option} must be more than 0 seconds, got {value:g}")
+            least = "0 seconds or more" if option == "grace" else "more than 0 seconds"
+            raise CommandError(USAGE, f"--{option} must be {least}, got {value:g}")
     # A bare name must exist; to find that out no store is created.
     store = session.open(create=not any(is_bare(text) for text in arguments.addresses))
     addresses = list(dict.fromkeys(resolve(store, text) for text in arguments.addresses))

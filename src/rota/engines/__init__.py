@@ -79,7 +79,13 @@ def _options(url: str, query: str, settings: dict[str, Any]) -> dict[str, Any]:
     if query:
         from urllib.parse import parse_qsl
 
-        options.update(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
+        try:
+            pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
+        except ValueError:
+            raise ValueError(f"the options of {masked(url)!r} cannot be read: write ?name=value&name=value") from None
+        for name, value in pairs:
+            if options.setdefault(name, value) != value:
+                raise ValueError(f"{masked(url)!r} names {name} twice: {options[name]!r} and {value!r}")
     for name, value in settings.items():
         if value is None:
             continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -104,7 +103,7 @@ class Core:
 
     def before_fork(self, deadline: float) -> None:
         """Take the lock, so that no other thread is in the middle of what it guards."""
-        self._held_to_fork = self._lock.acquire(timeout=max(deadline - time.monotonic(), 0))
+        self._held_to_fork = self._lock.acquire(timeout=forks.left(deadline))
 
     def after_fork(self, *, child: bool) -> None:
         """Give it back; a child has a new one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -44,13 +43,18 @@ class MemoryEngine:
 
     def before_fork(self, deadline: float) -> None:
         """Let the verbs of other threads end: the child gets a whole copy."""
-        self._held_to_fork = self._lock.acquire(timeout=max(deadline - time.monotonic(), 0))
+        self._held_to_fork = self._lock.acquire(timeout=forks.left(deadline))
 
     def after_fork(self, *, child: bool) -> None:
-        """Go on: on either side the thread that forked has the lock."""
+        """Go on: on either side the thread that forked has the lock, or the child has half of what another did."""
         held, self._held_to_fork = self._held_to_fork, False
         if child:
             self.wakeups.forked()
+            if not held and not self._closed:
+                held = self._lock.acquire(blocking=False)
+                if not held:
+                    self.shared.refuse()
+                    self._lock = threading.RLock()
         if held:
             self._lock.release()
 

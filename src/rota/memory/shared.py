@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from rota.errors import EngineFull, StoreClosed
+from rota.errors import EngineFull, EngineUnavailable, RotaError, StoreClosed
 
 _serials = itertools.count(1)
 
@@ -55,17 +55,26 @@ class Shared:
 
     def close(self) -> None:
         """Every later verb raises ``StoreClosed``: it finds this instead of the lock, at no cost while open."""
-        self.lock = _Closed(self.url)
+        self.lock = _Refusing(StoreClosed, f"{self.url} is closed: open the store again")
+
+    def refuse(self) -> None:
+        """In a child forked while another thread was in the middle of a verb: the data may be half changed."""
+        self.lock = _Refusing(
+            EngineUnavailable,
+            f"this process was forked while another thread was in the middle of a call to {self.url}, so its copy of "
+            "the store is of no use: open one after the fork",
+        )
 
 
-class _Closed:
-    """Stands in the place of the lock of a closed store."""
+class _Refusing:
+    """Stands in the place of the lock of a store that cannot be used."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, kind: type[RotaError], why: str) -> None:
+        self._kind = kind
+        self._why = why
 
     def acquire(self) -> None:
-        raise StoreClosed(f"{self._url} is closed: open the store again")
+        raise self._kind(self._why)
 
     def release(self) -> None: ...
 

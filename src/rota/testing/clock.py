@@ -36,6 +36,8 @@ class ManualClock:
         """Move by ``seconds`` (negative: back) and wake waiters."""
         step = units.duration(seconds, "seconds")
         with self._lock:
+            if abs(self._now + step) > units.LIMIT:
+                raise ValueError(f"the clock at {self.now()!r} cannot go {seconds!r} seconds from there")
             self._now += step
         self._tell()
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
 
 import pytest
 
+from rota.engines.sqlite import open_sqlite
 from rota.engines.sqlite.failures import translated
 from rota.errors import EngineBusy, EngineFull, EngineUnavailable, OutcomeUnknown
 from rota.records import NewJob
@@ -120,6 +122,37 @@ def test_a_thread_that_holds_the_writer_makes_it_busy(engine) -> None:
     with engine.write_lock, pytest.raises(EngineBusy, match="another thread"):
         engine.queue("q").enqueue(JOB)
     assert engine.queue("q").enqueue(JOB) == 1
+
+
+def test_no_busy_timeout_is_too_long(engine) -> None:
+    engine.busy_timeout = 4e12
+    engine.write_lock.acquire()
+    threading.Timer(0.1, engine.write_lock.release).start()
+    assert engine.queue("q").enqueue(JOB) == 1
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_lost_its_name_is_noticed(engine, path, replaced) -> None:
+    queue = engine.queue("q")
+    queue.enqueue(JOB)
+    for name in (path, path + "-wal", path + "-shm"):
+        os.unlink(name)
+    url = "sqlite:///" + path
+    new = open_sqlite(path, url=url, now=engine.now) if replaced else None
+    if new is not None:
+        new.queue("q").enqueue(JOB)
+    engine._look_at = 0.0
+    for verb in (lambda: queue.enqueue(JOB), queue.stats, lambda: queue.claim("w", 1, None)) * 2:
+        with pytest.raises(EngineUnavailable, match="deleted or replaced"):
+            verb()
+    engine.close()
+    # The new file's log is not taken for the old one's.
+    assert os.path.exists(path + "-wal") is replaced
+    again = open_sqlite(path, url=url, now=engine.now)
+    assert again.queue("q").enqueue(JOB) == 1 + replaced
+    again.close()
+    if new is not None:
+        new.close()
 
 
 def test_a_full_file(engine) -> None:

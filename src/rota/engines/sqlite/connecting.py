@@ -85,6 +85,15 @@ def prepare_file(path: str, create: bool) -> None:
             raise EngineUnavailable(f"{path} cannot be made: {error.strerror}") from error
 
 
+def identity(path: str) -> tuple[int, int] | None:
+    """Which file has this name now; None if none has."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def connect(path: str, durability: str, deadline: float, *, reading: bool = False) -> sqlite3.Connection:
     """A connection, set up. Never makes a file. Raises Rota's errors only."""
     if path in _inherited:

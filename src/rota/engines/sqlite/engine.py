@@ -14,16 +14,25 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, ParamSpec, TypeVar
 
+from rota import forks as all_forks
 from rota.clock import wall_clock
 from rota.engines.sqlite import facts, forks
 from rota.engines.sqlite.calls import Calls
 from rota.engines.sqlite.checkpoint import Checkpointer
-from rota.engines.sqlite.connecting import bring_up_to_date, check_version, connect, inherit, patiently, prepare_file
+from rota.engines.sqlite.connecting import (
+    bring_up_to_date,
+    check_version,
+    connect,
+    identity,
+    inherit,
+    patiently,
+    prepare_file,
+)
 from rota.engines.sqlite.failures import is_busy, translated
 from rota.engines.sqlite.queue import SqliteQueue
 from rota.engines.sqlite.transport import SqliteTransport
 from rota.engines.sqlite.wake import SqliteWakeups
-from rota.errors import EngineBusy, StoreClosed
+from rota.errors import EngineBusy, EngineUnavailable, StoreClosed
 from rota.sql import channels
 from rota.sql.drive import Op, run
 from rota.sql.keys import STORE
@@ -34,6 +43,8 @@ T = TypeVar("T")
 
 # The log's size is looked at after this many commits of this process.
 _COMMITS_PER_LOOK = 8
+# Between two looks whether the file is still there, in seconds.
+_FILE_LOOKED_AT = 0.25
 # How long closing waits for another process's checkpoint to end, in seconds.
 _CLOSING_PATIENCE = 5.0
 
@@ -60,6 +71,8 @@ class SqliteEngine:
         self.durability = durability
         self.busy_timeout = busy_timeout
         self.known_queues: set[str] = set()
+        # Which file it is, known once it is open.
+        self._file: tuple[int, int] | None = None
         self.closed = False
         prepare_file(self.path, create)
         self._start()
@@ -69,6 +82,7 @@ class SqliteEngine:
         try:
             with self.write_lock:
                 self._open_writer()
+                self._file = identity(self.path)
         except BaseException:
             forks.forget(self)
             raise
@@ -80,6 +94,7 @@ class SqliteEngine:
         self._writer: sqlite3.Cursor | None = None
         self._reader: sqlite3.Cursor | None = None
         self._commits = 0
+        self._look_at = 0.0
         self._held_to_fork: list[threading.Lock] = []
         self.checkpointer = Checkpointer(self.path)
         self.calls = Calls()
@@ -92,6 +107,8 @@ class SqliteEngine:
         if not lock.acquire(blocking=False):
             self._wait_for(lock)
         try:
+            if time.monotonic() >= self._look_at:
+                self._look_at_file()
             cursor = self._writer or self._open_writer()
             try:
                 try:
@@ -138,6 +155,8 @@ class SqliteEngine:
         with self._read_lock:
             if self.closed:
                 raise self._store_closed()
+            if self._reader is None or time.monotonic() >= self._look_at:
+                self._look_at_file()
             if self._reader is None:
                 self._reader = connect(self.path, self.durability, deadline, reading=True).cursor()
             reader = self._reader
@@ -154,7 +173,7 @@ class SqliteEngine:
             self._roll_back(cursor)
 
     def _wait_for(self, lock: threading.Lock) -> None:
-        if not lock.acquire(timeout=max(self.busy_timeout, 0)):
+        if not lock.acquire(timeout=min(self.busy_timeout, threading.TIMEOUT_MAX)):
             raise EngineBusy(
                 f"{self.path}: another thread of this process held the writer for {self.busy_timeout} seconds, "
                 "nothing was changed"
@@ -200,6 +219,15 @@ class SqliteEngine:
             raise
         self._writer = connection.cursor()
         return self._writer
+
+    def _look_at_file(self) -> None:
+        """Now and then: what is written to a file that lost its name is lost, and who waits there waits for ever."""
+        if not self.closed and self._file is not None and identity(self.path) != self._file:
+            raise EngineUnavailable(
+                f"{self.path} was deleted or replaced while it was open, nothing was changed: close the store and open "
+                "it again"
+            )
+        self._look_at = time.monotonic() + _FILE_LOOKED_AT
 
     def _store_closed(self) -> StoreClosed:
         return StoreClosed(f"{self.url} is closed: open the store again")
@@ -276,6 +304,11 @@ class SqliteEngine:
         """Under both locks. The next verbs open new ones, unless the engine is closed."""
         writer, reader = self._writer, self._reader
         self._writer = self._reader = None
+        if self._file is not None and identity(self.path) not in (self._file, None):
+            # Another file has the name now. Closing would delete that one's log.
+            for cursor in filter(None, (writer, reader)):
+                forks.leak(cursor.connection)
+            return
         if reader is not None:
             reader.connection.close()
         if writer is not None:
@@ -286,7 +319,7 @@ class SqliteEngine:
     def before_fork(self, deadline: float) -> None:
         """Let the verbs of other threads end, and close the connections."""
         for lock in (self.write_lock, self._read_lock):
-            if not lock.acquire(timeout=max(deadline - time.monotonic(), 0)):
+            if not lock.acquire(timeout=all_forks.left(deadline)):
                 return
             self._held_to_fork.append(lock)
         self._close_connections()
