@@ -152,7 +152,12 @@ def bench_backlog(durability: str) -> None:
         (small_queue, small_transport), (large_queue, large_transport) = pairs
         kept = alternate(lambda: queue_single(large_queue), lambda: queue_single(small_queue))
         _kept("queue single", kept)
-        _kept("queue batch 128", alternate(lambda: queue_batch(large_queue, 10), lambda: queue_batch(small_queue, 10)))
+
+        def batches(queue: rota.Queue) -> float:
+            queue.enqueue_many([PAYLOAD] * (20 * BATCH))
+            return queue_batch(queue, 20)
+
+        _kept("queue batch 128", alternate(lambda: batches(large_queue), lambda: batches(small_queue)))
         kept = alternate(lambda: transport_single(large_transport), lambda: transport_single(small_transport))
         _kept("transport single", kept)
         kept = alternate(lambda: transport_batch(large_transport, 5), lambda: transport_batch(small_transport, 5))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from rota.clock import wall_clock
 from rota.errors import EngineFull, EngineUnavailable, RotaError, StoreClosed
 
 _serials = itertools.count(1)
@@ -25,6 +26,7 @@ class Shared:
         "next_seq",
         "next_token",
         "now",
+        "on_wall_clock",
         "serial",
         "url",
     )
@@ -32,6 +34,7 @@ class Shared:
     def __init__(self, url: str, now: Callable[[], int], max_items: int | None) -> None:
         self.url = url
         self.now = now
+        self.on_wall_clock = now is wall_clock
         self.max_items = max_items
         self.items = 0
         """Everything kept: live jobs and messages, done records, dead letters."""

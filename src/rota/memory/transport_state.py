@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappush
+from time import time_ns
 from typing import Any
 
 from rota import rules
@@ -110,7 +111,8 @@ class TransportState:
         lock = shared.lock
         try:
             lock.acquire()
-            now = shared.now()
+            # The host's clock without the call around it: 0.15 of 2.3 µs.
+            now = time_ns() // 1_000 if shared.on_wall_clock else shared.now()
             claims: list[LeaseClaim] = []
             if self.suspended_at is not None:
                 return claims
