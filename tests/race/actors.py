@@ -1,6 +1,7 @@
 """Publishers and claimers of a race: they work on a store until told to stop and log everything they do.
 
-As a program (``python -m race.actors ROLE URL LOG SEED``) one runs until it is killed or its standard input ends.
+As a program (``python -m race.actors ROLE URL LOG SEED GROUPS COLOUR``) one runs until it is killed or its standard
+input ends.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import rota
+from rota.testing.colours import Colour
 
 from .log import Log
 
 GROUPS = 40
 VISIBILITY = 0.25
+# After an error that says the server is away.
+PAUSE = 0.02
 
 
 def micros(seconds: float) -> int:
@@ -36,13 +40,14 @@ class Actor:
         self.queue = store.queue("race", max_attempts=1_000, backoff_base=0.02)
 
     def call(self, number: int, verb: Callable[[], Any]) -> tuple[bool, Any]:
-        """Call a verb; an error that says nothing happened is written down, an unknown outcome is left open."""
+        """Call a verb and write down an error: that nothing happened, or that the outcome is unknown."""
         try:
             return True, verb()
         except (rota.EngineBusy, rota.EngineFull, rota.EngineUnavailable) as error:
             self.log.fail(number, error)
-        except rota.OutcomeUnknown:
-            pass
+            time.sleep(PAUSE)
+        except rota.OutcomeUnknown as error:
+            self.log.unknown(number, error)
         return False, None
 
     def run(self, stop: threading.Event) -> None:
@@ -57,9 +62,10 @@ class Actor:
 class Publisher(Actor):
     """Puts messages into groups and jobs into the queue, now and then cancels a job of its own."""
 
-    def __init__(self, store: Any, log: Log, seed: str, pause: float = 0.002) -> None:
+    def __init__(self, store: Any, log: Log, seed: str, pause: float = 0.002, groups: int = GROUPS) -> None:
         super().__init__(store, log, seed)
         self._pause = pause
+        self._groups = groups
         self._made = 0
         self._jobs: list[int] = []
 
@@ -74,7 +80,7 @@ class Publisher(Actor):
         time.sleep(self.rng.random() * self._pause)
 
     def publish(self) -> None:
-        group, value = f"g{self.rng.randrange(GROUPS)}", self._value()
+        group, value = f"g{self.rng.randrange(self._groups)}", self._value()
         number = self.log.invoke("put", kind="message", scope=group, value=value)
         done, seq = self.call(number, lambda: self.transport.publish(group, value))
         if done:
@@ -222,13 +228,30 @@ def job_line(job: Any) -> dict[str, Any]:
     }
 
 
-def main(role: str, url: str, log: str, seed: str) -> None:
+def main(role: str, url: str, log: str, seed: str, groups: str, colour: Any) -> None:
     """One actor as a process: it ends when its standard input does."""
     stop = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
-    actor_type = {"publisher": Publisher, "claimer": Claimer}[role]
-    with rota.open(url) as store:
-        actor_type(store, Log(Path(log).stem, Path(log)), seed).run(stop)
+    facade = Colour(colour)
+    store = _opened(url, facade, stop)
+    if store is not None:
+        lines = Log(Path(log).stem, Path(log))
+        actor = (
+            Publisher(store, lines, seed, groups=int(groups)) if role == "publisher" else Claimer(store, lines, seed)
+        )
+        actor.run(stop)
+    facade.close()
+
+
+def _opened(url: str, facade: Colour, stop: threading.Event) -> Any:
+    """A store, also when its server is being restarted just now."""
+    while not stop.is_set():
+        try:
+            return facade.open(lambda: rota.open(url), lambda: rota.aopen(url))
+        except rota.EngineUnavailable as error:
+            print(error, file=sys.stderr)
+            time.sleep(PAUSE)
+    return None
 
 
 if __name__ == "__main__":

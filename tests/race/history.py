@@ -31,7 +31,7 @@ class Put:
 
 @dataclass
 class Settlement:
-    """A verb on a claim, or a cancel. ``result`` None: unknown, the caller was killed meanwhile."""
+    """A verb on a claim, or a cancel. ``result`` None: unknown, or the caller was killed meanwhile."""
 
     verb: str
     invoked: int
@@ -84,6 +84,7 @@ class History:
     orphans: list[str] = field(default_factory=list)
     unknown_claims: int = 0
     unknown: int = 0
+    failed: int = 0
 
 
 def build(records: Iterable[Record]) -> History:
@@ -93,7 +94,8 @@ def build(records: Iterable[Record]) -> History:
     for record in records:
         if record["phase"] == "invoke":
             invoked.append(record)
-        else:
+        elif record["phase"] != "unknown":
+            # One of unknown outcome is like one whose caller was killed: it may yet take effect.
             answers[record["by"], record["n"]] = record
     history = History()
     held: dict[tuple[str, int, int], Claim] = {}
@@ -101,6 +103,7 @@ def build(records: Iterable[Record]) -> History:
     for record in sorted(invoked, key=lambda one: one["at"]):
         answer = answers.get((record["by"], record["n"]))
         history.unknown += answer is None
+        history.failed += answer is not None and answer["phase"] == "fail"
         if record["op"] == "put":
             history.puts.append(_put(record, answer))
         elif record["op"] == "claim":

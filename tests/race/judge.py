@@ -32,6 +32,10 @@ class Verdict:
     miscounted: list[str] = field(default_factory=list)
     figures: dict[str, int] = field(default_factory=dict)
 
+    def counts(self) -> dict[str, int]:
+        """How many of each kind there are."""
+        return {one.name: len(getattr(self, one.name)) for one in fields(self) if one.name != "figures"}
+
     def faults(self) -> dict[str, list[str]]:
         """The kinds that occurred, at most five sentences each."""
         found = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "figures"}
@@ -64,6 +68,7 @@ def judge(records: Iterable[Record], *, rest: Iterable[str] = (), dead: Iterable
         "claims": len(history.claims),
         "settled": sum(bool(one.result) for claim in history.claims for one in claim.settlements),
         "unknown": history.unknown,
+        "failed": history.failed,
         "dead": len(letters),
     }
     return verdict

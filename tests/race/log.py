@@ -44,6 +44,10 @@ class Log:
         """It raised an error that says nothing happened."""
         self._write({"n": number, "phase": "fail", "error": repr(error)})
 
+    def unknown(self, number: int, error: BaseException) -> None:
+        """It raised an error that does not say whether it happened."""
+        self._write({"n": number, "phase": "unknown", "error": repr(error)})
+
     def _write(self, record: Record) -> None:
         record = {"at": self._clock(), "by": self.by, **record}
         if self._file is None:
