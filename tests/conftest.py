@@ -16,6 +16,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The engines side by side. Here, because with ``pytest -n`` the process that reports sees no folder's conftest."""
+    from contract.tally import count, table
+
+    ends = terminalreporter.stats
+    counts = count([one for end in ("passed", "failed", "error") for one in ends.get(end, ())])
+    if counts:
+        terminalreporter.section("conformance suite")
+        for line in table(counts):
+            terminalreporter.write_line(line)
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Server]:
     """A running server; the run fails where there is none."""
