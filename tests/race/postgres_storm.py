@@ -72,9 +72,9 @@ class Report:
 
 
 @contextmanager
-def storm_server() -> Iterator[Server]:
+def storm_server(*settings: str) -> Iterator[Server]:
     """A server of one storm alone, fsync on."""
-    server = Server(durable=True)
+    server = Server(durable=True, settings=settings)
     try:
         assert server.execute("SHOW fsync") == [("on",)]
         yield server

@@ -35,6 +35,20 @@ def test_storm_on_postgresql(server: Server, tmp_path: Path, seed: str, span: Ca
     assert report.verdict.figures["failed"] > 0
 
 
+def test_a_server_that_forgets_is_found_guilty(tmp_path: Path, seed: str) -> None:
+    """One that confirms before it has written: what the restart takes shows as lost work and work done twice."""
+    for number in range(3):
+        place = tmp_path / str(number)
+        place.mkdir()
+        with storm_server("synchronous_commit=off", "wal_writer_delay=10s") as server:
+            counts = storm(server, place, f"{seed}/{number}", 3).verdict.counts()
+        print(counts)
+        # By chance everything may have been written just before the restart.
+        if counts["lost"] and counts["revived"] and counts["inverted"]:
+            return
+    pytest.fail(f"not found guilty: {counts}")
+
+
 def test_publish_races_the_last_ack(server: Server, seed: str, rounds: Callable[[int], int]) -> None:
     """As often as asked for, however long it takes: 20,000 rounds with ``ROTA_RACE_SECONDS=20``."""
     wanted = rounds(1_000)
