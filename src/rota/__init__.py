@@ -42,6 +42,8 @@ if TYPE_CHECKING:
         TransportStats,
     )
     from rota.typed import TypedCodec
+    from rota.worker.outcomes import Fail, Retry, Snooze
+    from rota.worker.worker import Worker
 
 __version__ = "0.1.0"
 
@@ -58,12 +60,16 @@ _ON_DEMAND = {
     "DeadLetter": "rota.public",
     "DeadMessage": "rota.public",
     "Explanation": "rota.public",
+    "Fail": "rota.worker.outcomes",
     "Group": "rota.public",
     "Item": "rota.public",
     "JobRecord": "rota.public",
     "Message": "rota.public",
     "QueueStats": "rota.public",
+    "Retry": "rota.worker.outcomes",
+    "Snooze": "rota.worker.outcomes",
     "TransportStats": "rota.public",
+    "Worker": "rota.worker.worker",
     "aopen": "rota.aio.store",
 }
 
@@ -83,6 +89,7 @@ __all__ = [
     "EngineFull",
     "EngineUnavailable",
     "Explanation",
+    "Fail",
     "Group",
     "Item",
     "Job",
@@ -97,8 +104,10 @@ __all__ = [
     "PayloadTooLarge",
     "Queue",
     "QueueStats",
+    "Retry",
     "RotaError",
     "SchemaMismatch",
+    "Snooze",
     "Store",
     "StoreClosed",
     "TransactionAborted",
@@ -106,6 +115,7 @@ __all__ = [
     "Transport",
     "TransportStats",
     "TypedCodec",
+    "Worker",
     "aopen",
     "open",
 ]

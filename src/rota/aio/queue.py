@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,6 +28,18 @@ class AsyncJob(JobData):
     """A claimed job with its verbs; each is the queue's verb of the same name (Q7)."""
 
     __slots__ = ()
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set by the worker that runs this handler: its claim is lost or its time is over.
+
+        Outside of a worker nobody sets it.
+        """
+        try:
+            return self._lost
+        except AttributeError:
+            self._lost: asyncio.Event = asyncio.Event()
+            return self._lost
 
     async def ack(self, result: Any = None) -> bool:
         """Done: gone, or kept with ``result`` for the job's ``keep_done`` seconds. ``False``: the claim was lost."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,6 +35,18 @@ class AsyncLease(LeaseData):
     """A lease with its verbs; each is the transport's verb of the same name."""
 
     __slots__ = ()
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set by the worker that runs this handler: its claim is lost or its time is over.
+
+        Outside of a worker nobody sets it.
+        """
+        try:
+            return self._lost
+        except AttributeError:
+            self._lost: asyncio.Event = asyncio.Event()
+            return self._lost
 
     async def ack(self) -> bool:
         """Handled: remove the message, free the group. ``False``: the lease was lost (T6)."""

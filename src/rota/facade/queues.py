@@ -55,7 +55,8 @@ def attempts(value: int) -> int:
 class JobData:
     """A claimed job (Q). Its verbs are in ``rota.Job`` and ``rota.AsyncJob``."""
 
-    __slots__ = ("_claim", "_expires", "_queue", "payload")
+    # ``_lost`` stays unset until somebody asks for it.
+    __slots__ = ("_claim", "_expires", "_lost", "_queue", "payload")
 
     def __init__(self, claim: JobClaim, payload: Any, queue: Any) -> None:
         self._claim = claim

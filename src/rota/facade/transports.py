@@ -78,7 +78,8 @@ def _one_of(value: Any, option: str, accepted: tuple[str, ...]) -> str:
 class LeaseData:
     """The right to work on one message until a deadline (T). Verbs: ``rota.Lease``, ``rota.AsyncLease``."""
 
-    __slots__ = ("_claim", "_transport", "event")
+    # ``_lost`` stays unset until somebody asks for it.
+    __slots__ = ("_claim", "_lost", "_transport", "event")
 
     def __init__(self, claim: LeaseClaim, event: Any, transport: Any) -> None:
         self._claim = claim

@@ -56,7 +56,11 @@ def _pause(core: Core) -> Generator[Step, Any, float]:
     """Seconds until the next look: until something is due, at most ``POLL``. A steered clock wakes by itself."""
     if core.steered is not None:
         return POLL
-    due: int | None = yield "due"
+    return pause_until(core, (yield "due"))
+
+
+def pause_until(core: Core, due: int | None) -> float:
+    """Seconds to pause when the next thing is due at this instant, in microseconds: at most ``POLL`` (X7)."""
     if due is None:
         return POLL
     return min(POLL, max((due - core.engine.now()) / MICROSECONDS, _SHORTEST))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rota import rules, units
 from rota.facade import ids as given
 from rota.facade import waiting
+from rota.facade.lost import lost_event
 from rota.facade.on_demand import OnDemand
 from rota.facade.queues import JobData, QueueBase, job_filter, listed_state
 from rota.facade.transports import redrive_position
@@ -27,6 +29,14 @@ class Job(JobData):
     """A claimed job with its verbs; each is the queue's verb of the same name (Q7)."""
 
     __slots__ = ()
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set by the worker that runs this handler: its claim is lost or its time is over.
+
+        Outside of a worker nobody sets it.
+        """
+        return lost_event(self)
 
     def ack(self, result: Any = None) -> bool:
         """Done: gone, or kept with ``result`` for the job's ``keep_done`` seconds. ``False``: the claim was lost."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,6 +11,7 @@ from rota import rules, units
 from rota.codecs import decoded
 from rota.facade import ids as given
 from rota.facade import waiting
+from rota.facade.lost import lost_event
 from rota.facade.on_demand import OnDemand
 from rota.facade.transports import (
     DEFAULT_VISIBILITY,
@@ -35,6 +37,14 @@ class Lease(LeaseData):
     """A lease with its verbs; each is the transport's verb of the same name."""
 
     __slots__ = ()
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set by the worker that runs this handler: its claim is lost or its time is over.
+
+        Outside of a worker nobody sets it.
+        """
+        return lost_event(self)
 
     def ack(self) -> bool:
         """Handled: remove the message, free the group. ``False``: the lease was lost (T6)."""

@@ -1,0 +1,134 @@
+"""Heartbeats for all that is held, running or waiting, on a thread of their own: no handler can silence them.
+
+An item is renewed while it is in its source's ``live`` and nobody has given it up; handlers' ends take it out. So beats
+end with the handler, and what cannot be recorded afterwards is not kept from others for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from rota.errors import StoreClosed
+from rota.worker import plan
+from rota.worker.logs import WARNING, item_fields, tell
+from rota.worker.plan import Why
+from rota.worker.sources import Held, Source
+
+_monotonic = time.monotonic
+_NEVER = float("inf")
+
+
+class Beats:
+    """The thread. ``end`` is told of an item that must not go on, and why."""
+
+    def __init__(self, sources: Sequence[Source], end: Callable[[Held, Why], None]) -> None:
+        self._sources = sources
+        self._end = end
+        self._next = _NEVER
+        self._changed = threading.Condition()
+        self._closed = False
+        # Until when a source whose beat failed is left alone.
+        self._failed: dict[Source, float] = {}
+        self._thread = threading.Thread(target=self._run, name="rota-beats", daemon=True)
+        self.start = self._thread.start
+
+    def watch(self, at: float) -> None:
+        """Look at this instant at the latest. From any thread, cheap when nothing changes."""
+        if at < self._next:
+            with self._changed:
+                if at < self._next:
+                    self._next = at
+                    self._changed.notify()
+
+    def arrived(self, source: Source, since: float) -> None:
+        """Items of this source were claimed at this instant."""
+        self.watch(since + plan.beat_after(source.shortest))
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._closed and (pause := self._next - _monotonic()) > 0:
+                    self._changed.wait(min(pause, threading.TIMEOUT_MAX))
+                if self._closed:
+                    return
+                # What arrives from here on is noted anew.
+                self._next = _NEVER
+            soonest = _NEVER
+            for source in self._sources:
+                try:
+                    soonest = min(soonest, self._look(source))
+                except Exception as error:
+                    # Whatever it is, the others' beats go on.
+                    tell(WARNING, "beat_failed", source=source.label, error=f"{type(error).__name__}: {error}")
+                    soonest = min(soonest, _monotonic() + plan.beat_again_after(source.shortest))
+            self.watch(soonest)
+
+    def _look(self, source: Source) -> float:
+        """Renew what is due, end what is over its time; when to look again."""
+        now = _monotonic()
+        live = list(source.live)
+        if not live:
+            return _NEVER
+        timed = any(handler.timeout is not None and handler.runs != "loop" for handler in source.spec.handlers)
+        soonest, due = _NEVER, list[Held]()
+        # One that is due within a moment is taken along.
+        soon = now + plan.beat_after(source.shortest) / 10
+        for held in live:
+            if held.why is not None:
+                continue
+            at = held.since + plan.beat_after(source.visibility(held))
+            if at <= soon:
+                due.append(held)
+            elif at < soonest:
+                soonest = at
+            if timed and held.began and (timeout := held.handler.timeout if held.handler else None) is not None:
+                if held.began + timeout <= now:
+                    self._end(held, "timeout")
+                else:
+                    soonest = min(soonest, held.began + timeout)
+        if not due:
+            return soonest
+        paused = self._failed.get(source, 0.0)
+        return min(soonest, paused if paused > now else self._beat(source, [one for one in due if one.why is None]))
+
+    def _beat(self, source: Source, due: list[Held]) -> float:
+        if not due:
+            return _NEVER
+        start = _monotonic()
+        try:
+            kept = source.renew(due)
+        except StoreClosed:
+            return _NEVER
+        except Exception as error:
+            # One beat that failed is not the end: the claims hold for a while yet.
+            tell(WARNING, "beat_failed", source=source.label, count=len(due), error=f"{type(error).__name__}: {error}")
+            again = _monotonic() + plan.beat_again_after(source.shortest)
+            self._failed[source] = again
+            return again
+        soonest = _NEVER
+        for held, alive in zip(due, kept, strict=True):
+            if alive:
+                held.since = start
+                soonest = min(soonest, start + plan.beat_after(source.visibility(held)))
+            elif held in source.live and held.why is None and not held.handle.settled:
+                # One whose handler ended meanwhile was not lost, nor one it settled itself.
+                with source.lock:
+                    source.counters.lost += 1
+                tell(
+                    WARNING,
+                    "claim_lost",
+                    count=1,
+                    outcome="running" if held.began else "waiting",
+                    **item_fields(source, held.claim),
+                )
+                self._end(held, "lost")
+        return soonest

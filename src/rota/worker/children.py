@@ -1,0 +1,155 @@
+"""Handlers in processes of their own: a child handles one item at a time, and can be killed and replaced.
+
+Children are spawned, never forked. They ignore SIGINT and SIGTERM, which a terminal or a service manager sends to the
+whole group: their parent decides. When the parent is gone, they end at once.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from rota.worker.outcomes import Fail, Retry, Snooze, error_text
+from rota.worker.registry import Handler
+from rota.worker.sources import Held
+
+# How often a child's thread looks whether its item was taken from it.
+_LOOK = 0.1
+_ENDING = 2.0
+
+
+class ChildDied(Exception):
+    """The child ended in the middle of an item."""
+
+
+class RaisedInChild(Exception):
+    """Stands for an exception of the handler; its text is the child's traceback."""
+
+
+def raised_in(error: BaseException | None) -> str | None:
+    """The error text that was made in the child, or for a child that died, None for others."""
+    return str(error) if isinstance(error, RaisedInChild | ChildDied) else None
+
+
+class Child:
+    """A process for one handler; belongs to one thread."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        context = multiprocessing.get_context("spawn")
+        self._here, there = context.Pipe()
+        # Never written to: its end tells the child that its parent is gone.
+        living, self._alive = context.Pipe(duplex=False)
+        self._process = context.Process(
+            target=_main, args=(handler.function, handler.takes_payload, there, living), daemon=True
+        )
+        self._process.start()
+        there.close()
+        living.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take an item."""
+        return self._process.is_alive()
+
+    def handle(self, held: Held) -> Any:
+        """Handle one item. Raises what the handler raised, or ``ChildDied``; kills the child when ``why`` is set."""
+        payload = held.handle.payload if held.source.kind == "queue" else held.handle.event
+        try:
+            self._here.send(payload)
+        except OSError:
+            self._died()
+        timeout = self._handler.timeout
+        while not self._here.poll(0):
+            if held.why is not None:
+                self.kill()
+                raise ChildDied(f"ended: {held.why}" + (f" after {timeout:g} s" if held.why == "timeout" else ""))
+            ready = wait([self._here, self._process.sentinel], _LOOK)
+            if self._process.sentinel in ready and not self._here.poll(0):
+                self._died()
+        try:
+            kind, *values = self._here.recv()
+        except (EOFError, OSError):
+            self._died()
+        if kind == "returned":
+            return values[0]
+        if kind == "retry":
+            raise Retry(*values)
+        if kind == "fail":
+            raise Fail(*values)
+        if kind == "snooze":
+            raise Snooze(*values)
+        raise RaisedInChild(values[0])
+
+    def _died(self) -> Any:
+        self._process.join(_ENDING)
+        status = self._process.exitcode
+        self.kill()
+        how = f"exit status {status}"
+        if status is not None and status < 0:
+            try:
+                how = f"killed by {signal.Signals(-status).name}"
+            except ValueError:
+                how = f"killed by signal {-status}"
+        raise ChildDied(f"the process of {self._handler.label} died while it handled this: {how}")
+
+    def kill(self) -> None:
+        """Kill it and clean up."""
+        self._process.kill()
+        self._process.join(_ENDING)
+        self._here.close()
+        self._alive.close()
+
+    def close(self) -> None:
+        """End it while it has nothing to do."""
+        self._here.close()
+        self._alive.close()
+        self._process.join(_ENDING)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join(_ENDING)
+        self._process.close()
+
+
+def _main(function: Any, takes_payload: bool, work: Connection, living: Connection) -> None:
+    """A child's whole life."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, args=(living,), daemon=True).start()
+    while True:
+        try:
+            payload = work.recv()
+        except (EOFError, OSError):
+            return
+        answer = _answer(function, takes_payload, payload)
+        try:
+            work.send(answer)
+        except OSError:
+            return
+        except Exception as error:
+            # The result cannot be sent; the work is done all the same, and keeping the result is for JSON values only.
+            work.send(("returned", None) if answer[0] == "returned" else ("raised", str(error)))
+
+
+def _answer(function: Any, takes_payload: bool, payload: Any) -> tuple[Any, ...]:
+    try:
+        return ("returned", function(payload) if takes_payload else function())
+    except Retry as how:
+        return ("retry", how.delay, how.reason)
+    except Fail as how:
+        return ("fail", how.reason)
+    except Snooze as how:
+        return ("snooze", how.delay)
+    except BaseException as error:
+        return ("raised", error_text(error))
+
+
+def _end_with_parent(living: Connection) -> None:
+    try:
+        living.recv()
+    except (EOFError, OSError):
+        os._exit(1)

@@ -1,0 +1,168 @@
+"""Async handlers: each item in a task of its own on one event loop. All of this runs in the loop's thread, except
+where it says otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rota.worker import plan
+from rota.worker.logs import DEBUG, WARNING, item_fields, tell
+from rota.worker.plan import Why
+from rota.worker.sources import Held, Source
+
+_monotonic = time.monotonic
+
+
+class Leave(BaseException):
+    """Raised by a signal handler into a handler that blocks the loop, when everything it held was given back."""
+
+
+class LoopRunner:
+    """The tasks of one worker on one loop."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, put: Callable[[Held], None], stopping: Callable[[], bool]
+    ) -> None:
+        self._loop = loop
+        self._put = put
+        self._stopping = stopping
+        self._context = contextvars.copy_context()
+        self._plain_tasks = loop.get_task_factory() is None
+
+    def give(self, source: Source, helds: list[Held]) -> None:
+        """From any thread: handle these as slots get free. One hop for the whole batch."""
+        source.waiting.extend(helds)
+        try:
+            self._loop.call_soon_threadsafe(self._fill, source)
+        except RuntimeError:
+            # The loop is closed: who stops the worker gives them back.
+            pass
+
+    def begin(self, source: Source, helds: list[Held]) -> None:
+        """From any thread: handle these at once, without waiting for slots."""
+        try:
+            self._loop.call_soon_threadsafe(self._begin_all, source, helds)
+        except RuntimeError:
+            pass
+
+    def _begin_all(self, source: Source, helds: list[Held]) -> None:
+        for held in helds:
+            self._begin(source, held)
+
+    def _fill(self, source: Source) -> None:
+        waiting = source.waiting
+        try:
+            while source.running < source.concurrency:
+                self._begin(source, waiting.popleft())
+        except IndexError:
+            return
+
+    def _begin(self, source: Source, held: Held) -> None:
+        source.running += 1
+        # Its own copy of the context we were made in: nothing a handler sets there reaches the next one.
+        context = self._context.copy()
+        if self._plain_tasks:
+            held.runs_in = asyncio.Task(self._work(held), loop=self._loop, context=context)
+        else:
+            held.runs_in = self._loop.create_task(self._work(held), context=context)
+
+    async def _work(self, held: Held) -> None:
+        handler = held.handler
+        assert handler is not None
+        result = error = timer = None
+        held.began = _monotonic()
+        if held.why is None:
+            if handler.timeout is not None:
+                timer = self._loop.call_later(handler.timeout, self._timed_out, held)
+            try:
+                result = await handler.invoke(held.handle)
+            except Leave:
+                raise
+            except BaseException as raised:
+                error = raised
+            if timer is not None:
+                timer.cancel()
+        else:
+            error = asyncio.CancelledError()
+        self._ended(held, result, error)
+
+    def _ended(self, held: Held, result: Any, error: BaseException | None) -> None:
+        source, now = held.source, _monotonic()
+        live, waiting, counters = source.live, source.waiting, source.counters
+        counters.handled += 1
+        counters.seconds += now - held.began
+        if error is not None or result is not None or held.why is not None or held.handle.settled:
+            self._settle_otherwise(held, result, error)
+        live.discard(held)
+        if not live:
+            source.idle_since = now
+        # Left behind: it was given back already, and its slot with it.
+        if held.settlement is not plan.NOTHING:
+            self._put(held)
+        held.runs_in = None
+        source.running -= 1
+        if waiting:
+            self._fill(source)
+        if source.hungry:
+            source.feed()
+
+    def _settle_otherwise(self, held: Held, result: Any, error: BaseException | None) -> None:
+        if isinstance(error, asyncio.CancelledError) and held.why is None and self._stopping():
+            # Somebody cancels everything on this loop, our own task included.
+            held.why = "stopped"
+        handler = held.handler
+        assert handler is not None
+        held.settlement = plan.settlement(error, held.why, handler.timeout, result, settled=held.handle.settled)
+        note_end(held, error)
+
+    def _timed_out(self, held: Held) -> None:
+        if held.why is None:
+            held.why = "timeout"
+            self._cancel(held)
+
+    def end(self, held: Held, why: Why, *, cancel: bool = True) -> None:
+        """From any thread: tell a handler that it lost its claim or is to stop, and cancel it."""
+        try:
+            self._loop.call_soon_threadsafe(self._end, held, why, cancel)
+        except RuntimeError:
+            pass
+
+    def _end(self, held: Held, why: Why, cancel: bool) -> None:
+        if held not in held.source.live:
+            return
+        if why == "lost":
+            held.handle.lost.set()
+        if held.why is None or why != "stopped":
+            held.why = why
+        if cancel:
+            self._cancel(held)
+
+    def _cancel(self, held: Held) -> None:
+        # One that has not begun yet sees ``why`` when it does: cancelled before, it would never run to its end.
+        if held.runs_in is not None and held.began:
+            held.runs_in.cancel()
+
+
+def note_end(held: Held, error: BaseException | None) -> None:
+    """Log how a handler ended, if that is worth a word."""
+    what = held.settlement
+    if held.why is not None and held.why != "stopped":
+        held.source.counters.timed_out += held.why == "timeout"
+        tell(
+            WARNING,
+            "handler_" + ("timed_out" if held.why == "timeout" else "given_up"),
+            why=held.why,
+            **item_fields(held.source, held.claim),
+        )
+    elif what.kind in ("retry", "fail"):
+        tell(WARNING, "handler_failed", outcome=what.kind, error=_name(error), **item_fields(held.source, held.claim))
+    elif what.kind == "release":
+        tell(DEBUG, "handler_released", delay=what.delay, **item_fields(held.source, held.claim))
+
+
+def _name(error: BaseException | None) -> str | None:
+    return None if error is None else type(error).__name__

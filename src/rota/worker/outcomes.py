@@ -1,0 +1,54 @@
+"""What a handler may raise to say how its item ends, and how an exception is told in an item's error text."""
+
+from __future__ import annotations
+
+import traceback
+
+from rota import rules, units
+from rota.units import Duration
+
+# Of a longer text the middle is left out: the first lines say where, the last ones say what.
+_HEAD, _TAIL = 16_000, 40_000
+
+
+class Retry(Exception):
+    """Raise it in a handler: try again, after ``delay`` seconds or else after the backoff (Q8).
+
+    ``reason`` becomes the item's error. Without one the text of the exception it was raised from is taken, if any, else
+    the item keeps the error it had. Raises ``TypeError`` or ``ValueError`` for a delay that is no number of seconds.
+    """
+
+    def __init__(self, delay: Duration | None = None, reason: str | BaseException | None = None) -> None:
+        self.delay = None if delay is None else units.seconds(units.duration(delay, "delay"))
+        self.reason = rules.clean_error(reason)
+        super().__init__(self.reason or "retry")
+
+
+class Fail(Exception):
+    """Raise it in a handler: dead-letter the item now (Q7, T), with ``reason`` as its error."""
+
+    def __init__(self, reason: str | BaseException | None = None) -> None:
+        self.reason = rules.clean_error(reason)
+        super().__init__(self.reason or "failed")
+
+
+class Snooze(Exception):
+    """Raise it in a handler: come back in ``delay`` seconds (0 or more); this attempt is not counted (release)."""
+
+    def __init__(self, delay: Duration) -> None:
+        self.delay = units.seconds(units.not_negative(delay, "delay"))
+        super().__init__(f"snoozed for {self.delay:g} s")
+
+
+def error_text(error: BaseException) -> str:
+    """The traceback as an item's error, without the worker's own frames; never a reason to fail (D4)."""
+    try:
+        begin = error.__traceback__
+        # The first frame is the worker's, which called the handler.
+        inner = begin.tb_next if begin is not None else None
+        text = "".join(traceback.format_exception(type(error), error, inner)).rstrip()
+    except Exception:
+        text = rules.clean_error(error) or type(error).__name__
+    if len(text) > _HEAD + _TAIL:
+        text = f"{text[:_HEAD]}\n[… {len(text) - _HEAD - _TAIL} characters left out …]\n{text[-_TAIL:]}"
+    return text

@@ -1,0 +1,148 @@
+"""What a worker was told to work on: its queues and transports, and their handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from rota import names, units
+from rota.codecs import Codec
+from rota.facade.opening import check_codec
+from rota.units import Duration
+from rota.worker import signature
+from rota.worker.signature import SourceKind
+
+DEFAULT_CONCURRENCY = 10
+
+Runs = Literal["loop", "thread", "process"]
+
+
+class Handler:
+    """A function with what was said of it."""
+
+    __slots__ = ("cancel_on_lost", "codec", "function", "invoke", "label", "runs", "takes_payload", "timeout")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        kind: SourceKind,
+        *,
+        timeout: Duration | None,
+        processes: bool,
+        cancel_on_lost: bool,
+        codec: Codec | None,
+    ) -> None:
+        taken = signature.read(function, kind)
+        self.function = function
+        self.label = signature.label_of(function)
+        self.invoke = taken.invoke
+        self.takes_payload = taken.takes_payload
+        self.timeout = None if timeout is None else units.seconds(units.positive(timeout, "timeout"))
+        self.cancel_on_lost = cancel_on_lost
+        self.codec = check_codec(codec) or _inferred(taken.payload_type)
+        self.runs: Runs = "loop" if taken.is_async else "process" if processes else "thread"
+        if processes and taken.is_async:
+            raise TypeError(f"{self.label} is async, and processes=True is for plain functions")
+        if processes and taken.takes_handle:
+            raise TypeError(f"{self.label} runs in a process of its own, where only its payload can be had, no handle")
+
+
+def _inferred(payload_type: Any) -> Codec | None:
+    """A payload annotated with a dataclass, a msgspec Struct or a pydantic model needs no codec to be named (P3)."""
+    if not isinstance(payload_type, type) or not any(
+        hasattr(payload_type, mark)
+        for mark in ("__dataclass_fields__", "__struct_fields__", "__pydantic_core_schema__")
+    ):
+        return None
+    from rota.typed import TypedCodec
+
+    return TypedCodec(payload_type)
+
+
+class SourceSpec:
+    """One queue or transport, as its decorators describe it together."""
+
+    def __init__(self, kind: SourceKind, name: str) -> None:
+        self.kind = kind
+        self.name = names.name(name, f"{kind} name")
+        self.label = f"{kind}:{name}"
+        self.default: Handler | None = None
+        self.tasks: dict[str, Handler] = {}
+        self._said: dict[str, tuple[Any, str]] = {}
+
+    def say(self, who: str, **options: Any) -> None:
+        """Note options; None says nothing. ``ValueError`` where two handlers say different things."""
+        for option, value in options.items():
+            if value is None:
+                continue
+            known, by = self._said.setdefault(option, (value, who))
+            if known != value:
+                raise ValueError(
+                    f"{self.label}: {who} says {option}={value!r}, {by} said {option}={known!r}: "
+                    "its handlers share it, so say it once or say the same"
+                )
+
+    def option(self, option: str, default: Any = None) -> Any:
+        """What was said of an option."""
+        return self._said[option][0] if option in self._said else default
+
+    @property
+    def handlers(self) -> list[Handler]:
+        """All its handlers."""
+        return [*([self.default] if self.default is not None else []), *self.tasks.values()]
+
+    @property
+    def concurrency(self) -> int:
+        """How many of its items are handled at once."""
+        number: int = self.option("concurrency", DEFAULT_CONCURRENCY)
+        return number
+
+
+class Registry:
+    """The sources of one worker, in the order they were named."""
+
+    def __init__(self) -> None:
+        self.sources: dict[tuple[SourceKind, str], SourceSpec] = {}
+
+    def add(
+        self,
+        kind: SourceKind,
+        name: str,
+        function: Callable[..., Any],
+        task: str | None,
+        handler_options: dict[str, Any],
+        source_options: dict[str, Any],
+    ) -> None:
+        """Register a handler. Nothing is changed when it is refused."""
+        handler = Handler(function, kind, **handler_options)
+        spec = self.sources.get((kind, name)) or SourceSpec(kind, name)
+        taken = spec.default if task is None else spec.tasks.get(task)
+        if taken is not None:
+            what = "" if task is None else f" for the name {task!r}"
+            raise ValueError(f"{spec.label} has the handler {taken.label}{what} already, got {handler.label}")
+        spec.say(handler.label, **checked(source_options))
+        if task is None:
+            spec.default = handler
+        else:
+            spec.tasks[task] = handler
+        self.sources[kind, spec.name] = spec
+
+
+def checked(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a source, checked; durations in microseconds."""
+    values = dict(options)
+    if values.get("concurrency") is not None:
+        values["concurrency"] = units.integer(values["concurrency"], "concurrency", 1, 100_000)
+    if values.get("visibility") is not None:
+        values["visibility"] = units.positive(values["visibility"], "visibility")
+    if values.get("min_priority") is not None:
+        values["min_priority"] = units.priority(values["min_priority"], "min_priority")
+    share = values.get("priority_share")
+    if share is not None:
+        if isinstance(share, bool) or not isinstance(share, int | float):
+            raise TypeError(f"priority_share must be a number from 0 to 1, got {share!r}")
+        if not 0 <= share <= 1:
+            raise ValueError(f"priority_share must be a number from 0 to 1, got {share!r}")
+        if values.get("min_priority") is None:
+            raise ValueError("priority_share is the share of claims that try min_priority first: name min_priority too")
+    return values

@@ -1,0 +1,152 @@
+"""What a handler takes, from its signature: the handle (job or lease), the payload, or both."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+SourceKind = Literal["queue", "transport"]
+
+_NAMES: dict[SourceKind, str] = {"queue": "job", "transport": "lease"}
+_HANDLES = ("Job", "AsyncJob", "Lease", "AsyncLease")
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY
+_STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class Taken(NamedTuple):
+    """How to call a handler with a handle, and what its signature says."""
+
+    invoke: Callable[[Any], Any]
+    is_async: bool
+    takes_handle: bool
+    takes_payload: bool
+    payload_type: Any
+    """The annotation of the payload, None where there is none."""
+
+
+def read(function: Callable[..., Any], kind: SourceKind) -> Taken:
+    """Read a handler's signature. Raises ``TypeError`` for one the worker cannot call, saying why.
+
+    Per parameter: annotated with a handle's type, or named ``job`` or ``lease``: the handle; else: the payload. A
+    parameter with a default that is not the handle keeps its default.
+    """
+    label = label_of(function)
+    if not callable(function):
+        raise TypeError(f"a handler must be a function or another callable, got {function!r}")
+    called = _called(function)
+    is_async = inspect.iscoroutinefunction(called)
+    if inspect.isasyncgenfunction(called) or inspect.isgeneratorfunction(called):
+        raise TypeError(f"{label} is a generator function: its body would never run; return instead of yielding")
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{label} cannot be a handler, its signature is not known: {error}") from None
+    hints = _hints(called)
+    handles, payloads = [], []
+    for parameter in parameters:
+        annotation = hints.get(parameter.name, parameter.annotation)
+        handle = _handle_type(annotation)
+        if handle is not None:
+            _check_handle(label, parameter.name, handle, kind, is_async)
+        if parameter.kind in _STARRED:
+            raise TypeError(f"{label} takes {parameter}: name what it takes, the payload or the {_NAMES[kind]}")
+        if handle is not None or parameter.name in _NAMES.values():
+            handles.append(parameter)
+        elif parameter.default is inspect.Parameter.empty:
+            payloads.append(parameter)
+    for found, what in ((handles, _NAMES[kind]), (payloads, "payload")):
+        if len(found) > 1:
+            names = ", ".join(parameter.name for parameter in found)
+            raise TypeError(
+                f"{label} takes the {what} more than once ({names}); it gets the payload, and the "
+                f"{_NAMES[kind]} in a parameter of that name or annotated as rota.{_expected(kind, is_async)}"
+            )
+    if not handles and not payloads and parameters:
+        raise TypeError(f"{label} has defaults for all it takes: leave out the default of its payload")
+    payload_type = None
+    if payloads:
+        annotation = hints.get(payloads[0].name, payloads[0].annotation)
+        payload_type = None if annotation is inspect.Parameter.empty else annotation
+    invoke = _invoke(function, handles, payloads, kind)
+    return Taken(invoke, is_async, bool(handles), bool(payloads), payload_type)
+
+
+def label_of(function: Any) -> str:
+    """A handler's name for people."""
+    inner = function.func if isinstance(function, functools.partial) else function
+    return getattr(inner, "__qualname__", None) or type(inner).__qualname__
+
+
+def _called(function: Any) -> Any:
+    """What really runs: under partials, of a callable object its ``__call__``."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return function
+    return type(function).__call__
+
+
+def _hints(called: Any) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(inspect.unwrap(called))
+    except Exception:
+        # A name that exists for the type checker only; what is left are texts.
+        return {}
+
+
+def _handle_type(annotation: Any) -> str | None:
+    """The name of the handle's type an annotation stands for, or None."""
+    if isinstance(annotation, str):
+        name = annotation.strip("'\" ").rpartition(".")[2]
+        return name if name in _HANDLES else None
+    if isinstance(annotation, type) and annotation.__name__ in _HANDLES and annotation.__module__.startswith("rota."):
+        return annotation.__name__
+    return None
+
+
+def _expected(kind: SourceKind, is_async: bool) -> str:
+    return ("Async" if is_async else "") + _NAMES[kind].capitalize()
+
+
+def _check_handle(label: str, name: str, found: str, kind: SourceKind, is_async: bool) -> None:
+    expected = _expected(kind, is_async)
+    if found != expected:
+        color = "an async" if is_async else "a sync"
+        raise TypeError(
+            f"{label} is {color} handler of a {kind}, so its parameter {name} must be rota.{expected}, not rota.{found}"
+        )
+
+
+def _invoke(
+    function: Callable[..., Any],
+    handles: list[inspect.Parameter],
+    payloads: list[inspect.Parameter],
+    kind: SourceKind,
+) -> Callable[[Any], Any]:
+    """A callable of one argument, the handle; the usual signatures at no cost."""
+    by_name = [one.name for one in (*handles, *payloads) if one.kind is _BY_NAME]
+    jobs = kind == "queue"
+    if not by_name and not handles and not payloads:
+        return lambda handle: function()
+    if not by_name and not payloads:
+        return function
+    if not by_name and not handles:
+        return (lambda handle: function(handle.payload)) if jobs else (lambda handle: function(handle.event))
+
+    def value(parameter: inspect.Parameter, handle: Any) -> Any:
+        if parameter in handles:
+            return handle
+        return handle.payload if jobs else handle.event
+
+    taken = [one for one in inspect.signature(function).parameters.values() if one in handles or one in payloads]
+
+    def invoke(handle: Any) -> Any:
+        # A parameter left out keeps its default, so all that can be are named.
+        positional = [value(one, handle) for one in taken if one.kind is inspect.Parameter.POSITIONAL_ONLY]
+        named = {one.name: value(one, handle) for one in taken if one.kind is not inspect.Parameter.POSITIONAL_ONLY}
+        return function(*positional, **named)
+
+    return invoke

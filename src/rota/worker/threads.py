@@ -1,0 +1,138 @@
+"""Sync handlers: up to ``concurrency`` daemon threads for each source, made as they are needed."""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rota.worker import plan
+from rota.worker.children import Child, ChildDied, raised_in
+from rota.worker.coroutines import note_end
+from rota.worker.plan import Why
+from rota.worker.sources import Held, Source
+
+_monotonic = time.monotonic
+
+
+class ThreadRunner:
+    """The threads of one source. With processes each thread has a child that does the work."""
+
+    def __init__(self, source: Source, put: Callable[[Held], None], watch: Callable[[float], None]) -> None:
+        self._source = source
+        self._put = put
+        # Told when a handler's time will be over.
+        self._watch = watch
+        # One token for each item that waits: the items themselves can be taken back.
+        self._tokens: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+
+    def give(self, helds: list[Held]) -> None:
+        """Handle these as threads get free."""
+        self._source.waiting.extend(helds)
+        missing = min(self._source.concurrency, len(self._source.live)) - len(self._threads)
+        for _ in range(missing):
+            thread = threading.Thread(target=self._run, name=f"rota-{self._source.label}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        for _ in helds:
+            self._tokens.put(True)
+
+    def _run(self) -> None:
+        source = self._source
+        children: dict[Any, Child] = {}
+        try:
+            while self._tokens.get():
+                try:
+                    held = source.waiting.popleft()
+                except IndexError:
+                    continue
+                with source.lock:
+                    source.in_threads += 1
+                self._work(held, children)
+        finally:
+            for child in children.values():
+                child.close()
+
+    def _work(self, held: Held, children: dict[Any, Child]) -> None:
+        handler = held.handler
+        assert handler is not None
+        result: Any = None
+        error: BaseException | None = None
+        began = held.began = _monotonic()
+        if handler.timeout is not None:
+            self._watch(began + handler.timeout)
+        try:
+            if handler.runs == "process":
+                result = self._in_child(held, children)
+            else:
+                # A context of its own: nothing a handler sets there reaches the next one.
+                result = contextvars.Context().run(handler.invoke, held.handle)
+                if inspect.iscoroutine(result):
+                    result.close()
+                    result = None
+                    raise TypeError(f"{handler.label} returned a coroutine: write it with async def")
+        except BaseException as raised:
+            error = raised
+        self._ended(held, result, error)
+
+    def _in_child(self, held: Held, children: dict[Any, Child]) -> Any:
+        handler = held.handler
+        assert handler is not None
+        child = children.get(handler)
+        if child is None or not child.alive:
+            child = children[handler] = Child(handler)
+        try:
+            return child.handle(held)
+        except ChildDied as died:
+            del children[handler]
+            raise died from None
+
+    def _ended(self, held: Held, result: Any, error: BaseException | None) -> None:
+        source, now = held.source, _monotonic()
+        handler = held.handler
+        assert handler is not None
+        text = raised_in(error)
+        held.settlement = plan.settlement(error, held.why, handler.timeout, result, settled=held.handle.settled)
+        if text is not None and held.settlement.kind == "retry" and held.why is None:
+            held.settlement = held.settlement._replace(error=text)
+        with source.lock:
+            source.in_threads -= 1
+            source.counters.handled += 1
+            source.counters.seconds += now - held.began
+            source.live.discard(held)
+            if not source.live:
+                source.idle_since = now
+            note_end(held, error)
+        if held.settlement is not plan.NOTHING:
+            self._put(held)
+        source.feed()
+
+    def end(self, held: Held, why: Why) -> None:
+        """From any thread: its claim is lost, its time over, or the worker stops. Threads are told, children killed."""
+        if held not in held.source.live:
+            return
+        handler = held.handler
+        assert handler is not None
+        in_child = handler.runs == "process"
+        if held.why is None:
+            held.why = "overdue" if why == "timeout" and not in_child else why
+        if in_child:
+            # A child's thread looks every tenth of a second; it kills the child and is there to tell.
+            return
+        held.handle.lost.set()
+
+    def close(self) -> None:
+        """Let the threads end as they get free."""
+        for _ in self._threads:
+            self._tokens.put(False)
+
+    def join(self, deadline: float) -> None:
+        """Wait for those that are free."""
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - _monotonic()))

@@ -1,0 +1,351 @@
+"""``rota.Worker``: what is worked on, by which handlers, and running them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+import rota.sync.store as stores
+from rota import names, units
+from rota.codecs import Codec
+from rota.errors import EngineBusy, EngineUnavailable
+from rota.facade.stores import declared
+from rota.facade.transports import OptionChanges
+from rota.sync.store import Store
+from rota.units import Duration
+from rota.worker import plan
+from rota.worker.health import WorkerHealth
+from rota.worker.logs import WARNING, tell
+from rota.worker.registry import Registry
+from rota.worker.runtime import Runtime
+from rota.worker.signals import heard_by
+from rota.worker.stepping import MovableClock, Stepper
+
+if TYPE_CHECKING:
+    from rota.aio.store import AsyncStore
+
+F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_GRACE = 25
+
+
+class Worker:
+    """Handlers for queues and transports, and the runtime that feeds them.
+
+    ``store``: a URL, which ``run`` opens and closes; an opened store of either facade, which stays open; or nothing,
+    and ``bind`` says later. Making a worker opens nothing.
+
+    ``grace``: seconds that running handlers get when the worker is told to stop, None: as long as they take.
+    ``worker_id``: a name for its claims, by default one nobody else has. ``housekeeping=False``: this worker sweeps
+    nothing (expired jobs, old dead letters); others may.
+    """
+
+    def __init__(
+        self,
+        store: str | Store | AsyncStore | None = None,
+        *,
+        grace: Duration | None = DEFAULT_GRACE,
+        worker_id: str | None = None,
+        housekeeping: bool = True,
+    ) -> None:
+        self._grace = None if grace is None else units.seconds(units.not_negative(grace, "grace"))
+        self._worker_id = names.optional_name(worker_id, "worker_id") or names.new_worker_id()
+        self._housekeeping = housekeeping
+        self._registry = Registry()
+        self._store: str | Store | None = None
+        self._runtime: Runtime | None = None
+        self._stepper: Stepper | None = None
+        self._own_store: Store | None = None
+        self._lock = threading.Lock()
+        self._opening = False
+        self._stop_asked = threading.Event()
+        if store is not None:
+            self.bind(store)
+
+    # -- What to work on ---------------------------------------------------------------------------------------------
+
+    def queue(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        timeout: Duration | None = None,
+        visibility: Duration | None = None,
+        processes: bool = False,
+        cancel_on_lost: bool = True,
+        codec: Codec | None = None,
+    ) -> Callable[[F], F]:
+        """Decorate the handler of a queue's jobs: all of them, or those no ``task`` is there for.
+
+        An ``async def`` runs on the worker's event loop, a ``def`` in a thread, with ``processes=True`` in a process of
+        its own. It takes the payload, or the job (a parameter named ``job`` or annotated with ``rota.Job`` or
+        ``rota.AsyncJob``), or both. ``concurrency``: how many jobs of the queue at once (10); ``timeout``: seconds for
+        one; ``visibility``: seconds a claim holds between heartbeats, by default what is stamped on the job (Q4).
+        ``codec`` decodes the payloads; a dataclass, Struct or model in the payload's annotation needs none.
+        ``cancel_on_lost=False``: an async handler whose claim is lost is told (``job.lost``) and not cancelled.
+
+        Returns the function unchanged. Raises ``TypeError`` for a signature that cannot be called, ``ValueError`` for a
+        second handler of the same jobs or options that differ from another handler's.
+        """
+        return self._register(
+            "queue",
+            name,
+            None,
+            {"timeout": timeout, "processes": processes, "cancel_on_lost": cancel_on_lost, "codec": codec},
+            {"concurrency": concurrency, "visibility": visibility},
+        )
+
+    def task(
+        self,
+        queue: str,
+        *,
+        name: str | None = None,
+        concurrency: int | None = None,
+        timeout: Duration | None = None,
+        visibility: Duration | None = None,
+        processes: bool = False,
+        cancel_on_lost: bool = True,
+        codec: Codec | None = None,
+    ) -> Callable[[F], F]:
+        """Decorate the handler of those of a queue's jobs that have this ``name`` (by default the function's own).
+
+        The other options are those of ``queue``; ``concurrency`` and ``visibility`` belong to the whole queue. A job
+        whose name has no handler here, where the queue has no handler for all, is given back for a while: another
+        worker may know it.
+        """
+
+        def decorate(function: F) -> F:
+            return self._register(
+                "queue",
+                queue,
+                names.name(getattr(function, "__name__", "") if name is None else name, "task name"),
+                {"timeout": timeout, "processes": processes, "cancel_on_lost": cancel_on_lost, "codec": codec},
+                {"concurrency": concurrency, "visibility": visibility},
+            )(function)
+
+        return decorate
+
+    def transport(
+        self,
+        name: str = "default",
+        *,
+        concurrency: int | None = None,
+        timeout: Duration | None = None,
+        visibility: Duration | None = None,
+        priority_share: float | None = None,
+        min_priority: int | None = None,
+        processes: bool = False,
+        cancel_on_lost: bool = True,
+        codec: Codec | None = None,
+        **options: Unpack[OptionChanges],
+    ) -> Callable[[F], F]:
+        """Decorate the handler of a transport's messages.
+
+        It takes the event, or the lease (a parameter named ``lease`` or annotated with ``rota.Lease`` or
+        ``rota.AsyncLease``), or both; for the rest see ``queue``. ``visibility``: seconds a lease holds between
+        heartbeats (30). ``min_priority``: groups below it are left to others (T4); with ``priority_share`` they are
+        not: that share of the claims, 0 to 1, tries the groups at or above it first, then any.
+
+        ``options`` are those of ``store.transport`` (``max_deliveries``, ``poison``, …), which belong to the transport
+        (T11).
+        """
+        named = declared(**options)
+        return self._register(
+            "transport",
+            name,
+            None,
+            {"timeout": timeout, "processes": processes, "cancel_on_lost": cancel_on_lost, "codec": codec},
+            {
+                "concurrency": concurrency,
+                "visibility": visibility,
+                "priority_share": priority_share,
+                "min_priority": min_priority,
+                "options": {option: options[option] for option in named} or None,  # type: ignore[literal-required]
+            },
+        )
+
+    def _register(
+        self, kind: Any, name: str, task: str | None, handler: dict[str, Any], source: dict[str, Any]
+    ) -> Callable[[F], F]:
+        def decorate(function: F) -> F:
+            with self._lock:
+                if self._runtime is not None:
+                    raise RuntimeError("this worker runs: name its handlers before")
+                self._registry.add(kind, name, function, task, handler, source)
+                self._forget_stepper()
+            return function
+
+        return decorate
+
+    def bind(self, store: str | Store | AsyncStore) -> Worker:
+        """Say, or say anew, which store to work on (a URL or an opened store); returns the worker itself."""
+        with self._lock:
+            if self._runtime is not None:
+                raise RuntimeError("this worker runs: bind it to another store when it has ended")
+            self._forget_stepper()
+            self._store = store if isinstance(store, str) else store.as_sync()
+        return self
+
+    # -- Running -----------------------------------------------------------------------------------------------------
+
+    def run(self, *, signals: bool = True) -> None:
+        """Work until told to stop, by ``stop`` or, in the main thread, by SIGTERM or SIGINT (``signals=False``: not).
+
+        Told to stop, it claims no more, gives back what waits for a slot, and lets running handlers end for ``grace``
+        seconds; then async ones are cancelled, processes killed, and everything still held is given back, its attempt
+        with it. A second signal does that at once. Then it returns. Async handlers run on an event loop of its own,
+        in this thread.
+
+        Raises ``RuntimeError`` when it runs already or has no store; ``StoreClosed`` when its store was closed
+        meanwhile; ``SchemaMismatch`` and ``ValueError`` where the store cannot be worked on. A store that cannot be
+        reached is waited for.
+        """
+        asyncio.run(self.arun(signals=signals))
+
+    async def arun(self, *, signals: bool = True) -> None:
+        """``run`` on the running event loop, on which async handlers run too.
+
+        When its task is cancelled, handlers are cancelled, everything is given back, and the cancellation goes on.
+        """
+        with self._lock:
+            if self._runtime is not None or self._opening:
+                raise RuntimeError("this worker runs already")
+            if not self._registry.sources:
+                raise RuntimeError("this worker has no handlers: decorate some with worker.queue or worker.transport")
+            if self._store is None:
+                raise RuntimeError("this worker has no store: name one in Worker(…) or with worker.bind(…)")
+            target = self._store
+            self._opening = True
+            self._stop_asked.clear()
+        store: Store | None = None
+        try:
+            store = await self._opened(target) if isinstance(target, str) else target
+            if store is not None:
+                await self._arun_on(store, signals)
+        finally:
+            self._opening = False
+            if store is not None and isinstance(target, str):
+                store.close()
+
+    async def _opened(self, url: str) -> Store | None:
+        """The store of a URL, waited for while it cannot be reached; None when told to stop meanwhile."""
+        if url.lower().startswith("memory:"):
+            return stores.open(url)
+        tries = 0
+        while not self._stop_asked.is_set():
+            try:
+                return await asyncio.to_thread(stores.open, url)
+            except (EngineUnavailable, EngineBusy) as error:
+                tries += 1
+                if tries & (tries - 1) == 0:
+                    tell(WARNING, "store_failing", tries=tries, error=f"{type(error).__name__}: {error}")
+                await asyncio.sleep(plan.outage_pause(tries, (time.monotonic() * 1_000) % 1))
+        return None
+
+    async def _arun_on(self, store: Store, hear: bool) -> None:
+        task = asyncio.current_task()
+        runtime = Runtime(
+            self._registry,
+            store,
+            asyncio.get_running_loop(),
+            worker_id=self._worker_id,
+            grace=self._grace,
+            housekeeping=self._housekeeping,
+        )
+        runtime.is_cancelled = lambda: task is not None and task.cancelling() > 0
+        with self._lock:
+            if self._stop_asked.is_set():
+                return
+            self._runtime = runtime
+        try:
+            with heard_by(runtime, hear):
+                runtime.start()
+                await _until_ended(runtime)
+        finally:
+            with self._lock:
+                self._runtime = None
+        if runtime.broken is not None:
+            raise runtime.broken
+
+    def stop(self, *, now: bool = False) -> None:
+        """Tell it to stop, as SIGTERM does; ``now``: without grace. From any thread; quiet when it does not run."""
+        with self._lock:
+            if self._runtime is not None:
+                self._runtime.orders.put("now" if now else "stop")
+                if now:
+                    self._runtime.orders.put("now")
+            elif self._opening:
+                self._stop_asked.set()
+
+    def health(self) -> WorkerHealth:
+        """Its numbers: what runs and waits, what became of the items, whether the store answers. From any thread."""
+        runtime, stepper = self._runtime, self._stepper
+        if runtime is not None:
+            return runtime.health()
+        if stepper is not None:
+            return stepper.health()
+        return WorkerHealth("idle", self._worker_id, 0, None, ())
+
+    # -- One at a time -----------------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Claim at most one item and handle it in this thread; whether there was one. Starts no thread.
+
+        Sources take turns. What the store raises is raised; a handler's exception becomes its item's outcome as in
+        ``run``. A timeout ends async handlers only, and ``processes=True`` is not obeyed. There are no heartbeats.
+        """
+        return self._stepping().step()
+
+    def drain(self, *, advance: MovableClock | None = None, limit: int = 10_000) -> int:
+        """``step`` until nothing is claimable; how many items were handled.
+
+        ``advance``: the store's ``ManualClock``, moved to the next instant at which something is due, until nothing is
+        left at all: delays, backoffs and lapsing claims take no time. Raises ``AssertionError`` after ``limit`` items.
+        """
+        return self._stepping().drain(advance, limit)
+
+    def _stepping(self) -> Stepper:
+        with self._lock:
+            if self._runtime is not None:
+                raise RuntimeError("this worker runs: it is moved by step() or by run(), not by both")
+            if self._stepper is None:
+                if self._store is None:
+                    raise RuntimeError("this worker has no store: name one in Worker(…) or with worker.bind(…)")
+                if not self._registry.sources:
+                    raise RuntimeError("this worker has no handlers: decorate some with worker.queue")
+                if isinstance(self._store, str):
+                    self._own_store = stores.open(self._store)
+                self._stepper = Stepper(self._registry, self._own_store or self._store, self._worker_id)  # type: ignore[arg-type]
+            return self._stepper
+
+    def close(self) -> None:
+        """Close what ``step`` and ``drain`` opened: an event loop for async handlers, the store of a URL."""
+        with self._lock:
+            self._forget_stepper()
+
+    def _forget_stepper(self) -> None:
+        if self._stepper is not None:
+            self._stepper.close()
+            self._stepper = None
+        if self._own_store is not None:
+            self._own_store.close()
+            self._own_store = None
+
+    def __repr__(self) -> str:
+        return f"<Worker {self._worker_id!r} {[spec.label for spec in self._registry.sources.values()]}>"
+
+
+async def _until_ended(runtime: Runtime) -> None:
+    """Cancelled meanwhile: stop now, wait for everything to be given back, then let the cancellation go on."""
+    cancelled: asyncio.CancelledError | None = None
+    while not runtime.ended.done():
+        try:
+            await asyncio.shield(runtime.ended)
+        except asyncio.CancelledError as error:
+            cancelled = error
+            runtime.orders.put("now")
+            runtime.orders.put("now")
+    if cancelled is not None:
+        raise cancelled

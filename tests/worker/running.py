@@ -1,0 +1,53 @@
+"""A worker that runs in a thread of the test's process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import rota
+
+
+class Running:
+    """One run; ``stop`` raises what it raised."""
+
+    def __init__(self, worker: rota.Worker, **options: Any) -> None:
+        self.worker = worker
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(options,), daemon=True)
+        self._thread.start()
+        until(lambda: worker.health().state == "working" or not self.alive)
+
+    def _run(self, options: dict[str, Any]) -> None:
+        try:
+            self.worker.run(**options)
+        except BaseException as error:
+            self.error = error
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self, seconds: float = 15) -> None:
+        """Wait for its end."""
+        self._thread.join(seconds)
+        assert not self._thread.is_alive(), "the worker did not end"
+
+    def stop(self, *, now: bool = False) -> None:
+        """Stop it and wait for its end."""
+        self.worker.stop(now=now)
+        self.join()
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+
+
+def until(true: Callable[[], Any], seconds: float = 15) -> Any:
+    """Wait until it is true; what it gave."""
+    end = time.monotonic() + seconds
+    while not (value := true()):
+        assert time.monotonic() < end, "it did not come true"
+        time.sleep(0.002)
+    return value
