@@ -178,7 +178,7 @@ class TestRefusals:
         worker = rota.Worker()
         worker.task("q", name="a", concurrency=4)(lambda payload: None)
         worker.task("q", name="b")(lambda payload: None)
-        with pytest.raises(ValueError, match="concurrency=8.*concurrency=4"):
+        with pytest.raises(ValueError, match=r"concurrency=8.*concurrency=4"):
             worker.task("q", name="c", concurrency=8)(lambda payload: None)
 
     def test_second_handler(self) -> None:
@@ -232,7 +232,7 @@ class TestRefusals:
     def test_worker_without_store_or_handlers(self) -> None:
         for call in (lambda w: w.step(), lambda w: w.drain(), lambda w: w.run(), lambda w: asyncio.run(w.arun())):
             worker = rota.Worker()
-            with pytest.raises(RuntimeError, match="no (store|handlers)"):
+            with pytest.raises(RuntimeError, match=r"no (store|handlers)"):
                 call(worker)
             worker.queue("q")(lambda payload: None)
             with pytest.raises(RuntimeError, match="no store"):

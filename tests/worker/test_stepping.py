@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from typing import Any
@@ -29,7 +30,7 @@ def test_drain_through_three_retries_to_the_dead_letter(timeless: rota.Store, cl
     assert time.monotonic() - begin < 1
     worker.close()
     assert [attempt for attempt, _ in tries] == [1, 2, 3, 4]
-    waits = [later - earlier for (_, earlier), (_, later) in zip(tries, tries[1:], strict=False)]
+    waits = [later - earlier for (_, earlier), (_, later) in itertools.pairwise(tries)]
     for number, wait in enumerate(waits):
         assert 30 * 2**number <= wait <= 60 * 2**number
     assert tries[0][1] == start
