@@ -52,6 +52,7 @@ class Runtime:
         self.state: State = "idle"
         # A SimpleQueue may be written from a signal handler, whatever that interrupted.
         self.orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+        self.signals: list[int] = []
         self.broken: BaseException | None = None
         self.ended: asyncio.Future[None] = loop.create_future()
         self.is_cancelled: Callable[[], bool] = lambda: False

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT for a worker in the main thread; the earlier handlers come back afterwards."""
+"""Signals that stop a worker in the main thread; the earlier handlers come back afterwards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 from rota.worker.coroutines import Leave
 from rota.worker.runtime import Runtime
 
-_NUMBERS = (signal.SIGTERM, signal.SIGINT)
+_NUMBERS = [signal.SIGTERM, signal.SIGINT]
+# A terminal that closes. Many programs have a use of their own for it, which stays.
+_HANGUP = getattr(signal, "SIGHUP", None)
 
 
 @contextmanager
@@ -27,6 +29,7 @@ def heard_by(runtime: Runtime, wanted: bool) -> Iterator[None]:
         # Nothing here may take a lock: it comes in the middle of anything.
         if blocked:
             raise Leave
+        runtime.signals.append(number)
         runtime.orders.put("signal")
 
     def on_blocked() -> None:
@@ -39,7 +42,7 @@ def heard_by(runtime: Runtime, wanted: bool) -> Iterator[None]:
     if hasattr(signal, "pthread_kill"):
         runtime.on_blocked = on_blocked
     try:
-        for number in _NUMBERS:
+        for number in _heeded():
             earlier[number] = signal.signal(number, on_signal)
         yield
     finally:
@@ -47,3 +50,11 @@ def heard_by(runtime: Runtime, wanted: bool) -> Iterator[None]:
         for number, handler in earlier.items():
             # None: it was not set by Python, and cannot be set back by it.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _heeded() -> list[signal.Signals]:
+    """What the parent made us ignore (nohup, a shell's background job) stays ignored."""
+    heeded = [number for number in _NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
+    if _HANGUP is not None and signal.getsignal(_HANGUP) is signal.SIG_DFL:
+        heeded.append(_HANGUP)
+    return heeded

@@ -61,6 +61,8 @@ class Worker:
         self._lock = threading.Lock()
         self._opening = False
         self._stop_asked = threading.Event()
+        self.stopped_by: tuple[int, ...] = ()
+        """The numbers of the signals that stopped its last run; two or more: it was told twice."""
         if store is not None:
             self.bind(store)
 
@@ -188,6 +190,32 @@ class Worker:
             self._store = store if isinstance(store, str) else store.as_sync()
         return self
 
+    def configure(self, *, grace: Duration | None, worker_id: str | None) -> Worker:
+        """Say anew what ``Worker(…)`` was told, as ``rota run`` does; no ``worker_id``: it stays. Returns itself."""
+        with self._lock:
+            if self._runtime is not None:
+                raise RuntimeError("this worker runs: configure it when it has ended")
+            self._grace = None if grace is None else units.seconds(units.not_negative(grace, "grace"))
+            if worker_id is not None:
+                self._worker_id = names.name(worker_id, "worker_id")
+                self._forget_stepper()
+        return self
+
+    @property
+    def grace(self) -> float | None:
+        """Seconds that running handlers get when it is told to stop."""
+        return self._grace
+
+    @property
+    def store(self) -> str | Store | None:
+        """The URL or store it is bound to, None when there is none yet."""
+        return self._store
+
+    @property
+    def sources(self) -> list[str]:
+        """What it has handlers for: ``queue:NAME``, ``transport:NAME``."""
+        return [spec.label for spec in self._registry.sources.values()]
+
     # -- Running -----------------------------------------------------------------------------------------------------
 
     def run(self, *, signals: bool = True) -> None:
@@ -266,6 +294,7 @@ class Worker:
         finally:
             with self._lock:
                 self._runtime = None
+            self.stopped_by = tuple(runtime.signals)
         if runtime.broken is not None:
             raise runtime.broken
 
@@ -334,7 +363,7 @@ class Worker:
             self._own_store = None
 
     def __repr__(self) -> str:
-        return f"<Worker {self._worker_id!r} {[spec.label for spec in self._registry.sources.values()]}>"
+        return f"<Worker {self._worker_id!r} {self.sources}>"
 
 
 async def _until_ended(runtime: Runtime) -> None:
