@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         TransportStats,
     )
     from rota.typed import TypedCodec
+    from rota.worker.health import SourceHealth, WorkerHealth
     from rota.worker.outcomes import Fail, Retry, Snooze
     from rota.worker.worker import Worker
 
@@ -68,8 +69,10 @@ _ON_DEMAND = {
     "QueueStats": "rota.public",
     "Retry": "rota.worker.outcomes",
     "Snooze": "rota.worker.outcomes",
+    "SourceHealth": "rota.worker.health",
     "TransportStats": "rota.public",
     "Worker": "rota.worker.worker",
+    "WorkerHealth": "rota.worker.health",
     "aopen": "rota.aio.store",
 }
 
@@ -108,6 +111,7 @@ __all__ = [
     "RotaError",
     "SchemaMismatch",
     "Snooze",
+    "SourceHealth",
     "Store",
     "StoreClosed",
     "TransactionAborted",
@@ -116,6 +120,7 @@ __all__ = [
     "TransportStats",
     "TypedCodec",
     "Worker",
+    "WorkerHealth",
     "aopen",
     "open",
 ]

@@ -68,6 +68,7 @@ class Beats:
                     soonest = min(soonest, self._look(source))
                 except Exception as error:
                     # Whatever it is, the others' beats go on.
+                    source.counters.beats_failed += 1
                     tell(WARNING, "beat_failed", source=source.label, error=f"{type(error).__name__}: {error}")
                     soonest = min(soonest, _monotonic() + plan.beat_again_after(source.shortest))
             self.watch(soonest)
@@ -110,6 +111,7 @@ class Beats:
             return _NEVER
         except Exception as error:
             # One beat that failed is not the end: the claims hold for a while yet.
+            source.counters.beats_failed += 1
             tell(WARNING, "beat_failed", source=source.label, count=len(due), error=f"{type(error).__name__}: {error}")
             again = _monotonic() + plan.beat_again_after(source.shortest)
             self._failed[source] = again

@@ -94,7 +94,7 @@ class LoopRunner:
         source, now = held.source, _monotonic()
         live, waiting, counters = source.live, source.waiting, source.counters
         counters.handled += 1
-        counters.seconds += now - held.began
+        counters.took(now - held.began)
         if error is not None or result is not None or held.why is not None or held.handle.settled:
             self._settle_otherwise(held, result, error)
         live.discard(held)
@@ -152,12 +152,10 @@ def note_end(held: Held, error: BaseException | None) -> None:
     what = held.settlement
     if held.why is not None and held.why != "stopped":
         held.source.counters.timed_out += held.why == "timeout"
-        tell(
-            WARNING,
-            "handler_" + ("timed_out" if held.why == "timeout" else "given_up"),
-            why=held.why,
-            **item_fields(held.source, held.claim),
-        )
+        if held.why == "timeout":
+            tell(WARNING, "handler_timed_out", why=held.why, **item_fields(held.source, held.claim))
+        else:
+            tell(WARNING, "handler_given_up", why=held.why, **item_fields(held.source, held.claim))
     elif what.kind in ("retry", "fail"):
         tell(WARNING, "handler_failed", outcome=what.kind, error=_name(error), **item_fields(held.source, held.claim))
     elif what.kind == "release":

@@ -53,6 +53,7 @@ class Runtime:
         # A SimpleQueue may be written from a signal handler, whatever that interrupted.
         self.orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self.signals: list[int] = []
+        self._started_at: float | None = None
         self.broken: BaseException | None = None
         self.ended: asyncio.Future[None] = loop.create_future()
         self.is_cancelled: Callable[[], bool] = lambda: False
@@ -78,6 +79,7 @@ class Runtime:
     def start(self) -> None:
         """Begin."""
         self.state = "working"
+        self._started_at = time.time()
         tell(INFO, "worker_started", worker_id=self._worker_id, sources=[source.label for source in self.sources])
         self._settler.start()
         self._beats.start()
@@ -89,11 +91,15 @@ class Runtime:
 
     def health(self) -> WorkerHealth:
         """Its numbers at this moment."""
-        failing = [self._settler.failing_since, *(fetcher.failing_since for fetcher in self._fetchers)]
+        failing = [fetcher.failing_since for fetcher in self._fetchers]
+        if self._settler.backlog:
+            # What failed there last may have been given up, and nothing come since that could show it works again.
+            failing.append(self._settler.failing_since)
         since = [instant for instant in failing if instant is not None]
         return WorkerHealth(
             state=self.state,
             worker_id=self._worker_id,
+            started_at=self._started_at,
             unsettled=self._settler.backlog,
             store_failing_since=min(since, default=None),
             sources=tuple(source.health() for source in self.sources),

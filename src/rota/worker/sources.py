@@ -165,7 +165,8 @@ class Source:
 
     def health(self) -> SourceHealth:
         """Its numbers at this moment."""
-        counters = self.counters
+        counters, now = self.counters, _monotonic()
+        began = [held.began for held in list(self.live) if held.began]
         return SourceHealth(
             kind=self.kind,
             name=self.name,
@@ -180,7 +181,10 @@ class Source:
             released=counters.released,
             lost=counters.lost,
             timed_out=counters.timed_out,
+            beats_failed=counters.beats_failed,
             handler_seconds=counters.seconds,
+            handled_within=counters.within(),
+            longest_running=max(0.0, now - min(began, default=now)),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -58,7 +59,7 @@ class Stepper:
 
     def health(self) -> WorkerHealth:
         """Its numbers."""
-        return WorkerHealth("idle", self._worker_id, 0, None, tuple(source.health() for source in self._sources))
+        return WorkerHealth("idle", self._worker_id, None, 0, None, tuple(source.health() for source in self._sources))
 
     def close(self) -> None:
         """End the event loop of async handlers, if there was one."""
@@ -71,6 +72,7 @@ class Stepper:
         if handler is not None:
             result: Any = None
             error: BaseException | None = None
+            held.began = time.monotonic()
             try:
                 result = self._call(handler, held)
             except BaseException as raised:
@@ -79,6 +81,7 @@ class Stepper:
                 error = None
             held.settlement = plan.settlement(error, held.why, handler.timeout, result, settled=held.handle.settled)
             held.source.counters.handled += 1
+            held.source.counters.took(time.monotonic() - held.began)
             note_end(held, error)
             self._settle(held)
             if isinstance(error, KeyboardInterrupt):

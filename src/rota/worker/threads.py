@@ -104,7 +104,7 @@ class ThreadRunner:
         with source.lock:
             source.in_threads -= 1
             source.counters.handled += 1
-            source.counters.seconds += now - held.began
+            source.counters.took(now - held.began)
             source.live.discard(held)
             if not source.live:
                 source.idle_since = now

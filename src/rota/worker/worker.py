@@ -315,7 +315,7 @@ class Worker:
             return runtime.health()
         if stepper is not None:
             return stepper.health()
-        return WorkerHealth("idle", self._worker_id, 0, None, ())
+        return WorkerHealth("opening" if self._opening else "idle", self._worker_id, None, 0, None, ())
 
     # -- One at a time -----------------------------------------------------------------------------------------------
 
