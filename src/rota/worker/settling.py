@@ -14,7 +14,7 @@ from typing import Any
 
 from rota.errors import OutcomeUnknown, StoreClosed
 from rota.worker import plan
-from rota.worker.logs import ERROR, INFO, WARNING, item_fields, tell
+from rota.worker.logs import DEBUG, ERROR, INFO, WARNING, item_fields, logger, tell
 from rota.worker.sources import Held, Source
 
 _monotonic = time.monotonic
@@ -142,6 +142,9 @@ class Settler:
 
     def _count(self, deed: Deed, count: int) -> None:
         counters, kind = deed.source.counters, deed.helds[0].settlement.kind
+        if logger.isEnabledFor(DEBUG):
+            for held in deed.helds:
+                tell(DEBUG, "settled", outcome=kind, **item_fields(deed.source, held.claim))
         missing = len(deed.helds) - count
         if deed.unknown:
             count, missing = len(deed.helds), 0
