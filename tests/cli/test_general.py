@@ -28,7 +28,7 @@ def test_help_tells_every_exit_code_and_every_command(capsys: Capture) -> None:
 
 
 COMMANDS = [
-    *("enqueue", "publish", "work", "stats", "groups", "jobs", "show", "explain", "dead"),
+    *("enqueue", "publish", "work", "run", "stats", "groups", "jobs", "show", "explain", "dead"),
     *("redrive", "purge", "cancel", "suspend", "resume", "sweep", "doctor", "migrate", "demo"),
 ]
 
@@ -39,7 +39,7 @@ def test_every_command_has_help(command: str, capsys: Capture) -> None:
     text = capsys.readouterr().out
     assert text.startswith(f"usage: rota {command}")
     assert "--url" in text
-    if command not in ("work", "demo"):
+    if command not in ("work", "run", "demo"):
         assert "--json" in text
 
 

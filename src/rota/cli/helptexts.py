@@ -25,3 +25,13 @@ work back (exit 0); the second ends them at once (130 or 143). --drain waits for
 others hold; what is suspended it leaves, with exit 1.
 
   rota work queue:thumbnails -j 4 --drain -- ./thumbnail.sh"""
+
+RUN_EPILOG = """\
+The module is looked for in the current directory, then where Python looks. --url wins over the store that the worker
+names itself; ROTA_URL is for a worker that names none. Without a logging configuration of its own, what the worker
+logs goes to stderr.
+
+The first Ctrl-C, SIGTERM or SIGHUP stops claiming, gives running handlers the grace time, then gives back what is held
+(exit 0); the second does that at once (130, 143 or 129).
+
+  rota run myapp.tasks:worker --url sqlite:///app.db"""

@@ -9,7 +9,7 @@ from typing import Any
 from rota import __version__
 from rota.cli import arguments as values
 from rota.cli import exits
-from rota.cli.helptexts import ADDRESS_HELP, DESCRIPTION, WORK_EPILOG
+from rota.cli.helptexts import ADDRESS_HELP, DESCRIPTION, RUN_EPILOG, WORK_EPILOG
 
 _LIMIT = 50
 
@@ -226,6 +226,17 @@ def _add_work(commands: Any) -> None:
     work.add_argument("--raw", action="store_true", help="give a payload that is a string as it is, not as JSON")
     work.add_argument("--worker", metavar="ID", help="worker id (default: host, process and a random part)")
     work.add_argument("-v", "--verbose", action="store_true", help="tell every outcome, not only failures")
+
+    run = _add(commands, "run", "run:run", "run a worker that a Python module defines", json=False, epilog=RUN_EPILOG)
+    run.add_argument("target", metavar="MODULE:WORKER")
+    run.add_argument(
+        "--grace",
+        type=values.duration,
+        metavar="TIME",
+        help="wait so long for running handlers (default: the worker's own)",
+    )
+    run.add_argument("--worker", metavar="ID", help="worker id (default: the worker's own)")
+    run.add_argument("-v", "--verbose", action="store_true", help="log what Rota does in detail")
 
 
 # -- Looking ---------------------------------------------------------------------------------------------------------
