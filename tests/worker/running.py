@@ -51,3 +51,13 @@ def until(true: Callable[[], Any], seconds: float = 15) -> Any:
         assert time.monotonic() < end, "it did not come true"
         time.sleep(0.002)
     return value
+
+
+_NAMES = tuple(
+    f"rota-{part}" for part in ("fetch", "settle", "beats", "supervisor", "housekeeping", "queue", "transport")
+)
+
+
+def worker_threads() -> list[str]:
+    """Threads of workers that are there now, by name."""
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith(_NAMES))

@@ -21,7 +21,8 @@ _monotonic = time.monotonic
 _LARGEST_BATCH = 5_000
 # After so many failures in a row the rest waits for its next turn: the store is what fails, not the items.
 _IN_A_ROW = 2
-_WHOLE_TRIES = 2
+# A batch that failed more often is tried in so many parts, and those again.
+_WHOLE_TRIES, _PARTS = 2, 8
 
 
 class Deed:
@@ -183,13 +184,15 @@ class Settler:
         if not kept:
             return
         deed.at = surely_until
-        if deed.tries > _WHOLE_TRIES and len(kept) > 1:
-            # One of them may be what fails: it must not take the others along.
-            half = Deed(deed.source, kept[len(kept) // 2 :], True)
-            half.tries, half.at, half.unknown = deed.tries, deed.at, deed.unknown
-            deed.helds = kept[: len(kept) // 2]
-            self._again.append(half)
-        self._again.append(deed)
+        if deed.tries <= _WHOLE_TRIES or len(kept) == 1:
+            self._again.append(deed)
+            return
+        # One of them may be what fails: it must not take the others along.
+        size = -(-len(kept) // _PARTS)
+        for begin in range(0, len(kept), size):
+            part = Deed(deed.source, kept[begin : begin + size], True)
+            part.tries, part.unknown = deed.tries, deed.unknown
+            self._again.append(part)
 
     def _postpone(self, deed: Deed) -> None:
         deed.at = _monotonic() + plan.settle_pause(1)
@@ -202,7 +205,6 @@ class Settler:
 
     def _give_up(self, deed: Deed, helds: list[Held], error: Exception | None) -> None:
         """The claim runs out, or we do: it is delivered again when it has lapsed."""
-        self._count_lost(deed.source, len(helds))
         first = item_fields(deed.source, helds[0].claim) if len(helds) == 1 else {"source": deed.source.label}
         tell(
             ERROR,
@@ -212,6 +214,7 @@ class Settler:
             error=None if error is None else f"{type(error).__name__}: {error}",
             **first,
         )
+        self._count_lost(deed.source, len(helds))
 
     def _count_lost(self, source: Source, count: int) -> None:
         with source.lock:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import rota.sync.store as stores
@@ -17,6 +18,7 @@ from rota.facade.transports import OptionChanges
 from rota.sync.store import Store
 from rota.units import Duration
 from rota.worker import plan
+from rota.worker.endpoint import Address, parse_address
 from rota.worker.health import WorkerHealth
 from rota.worker.logs import WARNING, tell
 from rota.worker.registry import Registry
@@ -26,6 +28,7 @@ from rota.worker.stepping import MovableClock, Stepper
 
 if TYPE_CHECKING:
     from rota.aio.store import AsyncStore
+    from rota.worker.probes import Probes
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_GRACE = 25
@@ -61,6 +64,7 @@ class Worker:
         self._lock = threading.Lock()
         self._opening = False
         self._stop_asked = threading.Event()
+        self._probes: Probes | None = None
         self.stopped_by: tuple[int, ...] = ()
         """The numbers of the signals that stopped its last run; two or more: it was told twice."""
         if store is not None:
@@ -218,7 +222,7 @@ class Worker:
 
     # -- Running -----------------------------------------------------------------------------------------------------
 
-    def run(self, *, signals: bool = True) -> None:
+    def run(self, *, signals: bool = True, health: int | str | None = None) -> None:
         """Work until told to stop, by ``stop`` or, in the main thread, by SIGTERM or SIGINT (``signals=False``: not).
 
         Told to stop, it claims no more, gives back what waits for a slot, and lets running handlers end for ``grace``
@@ -226,17 +230,22 @@ class Worker:
         with it. A second signal does that at once. Then it returns. Async handlers run on an event loop of its own,
         in this thread.
 
+        ``health``: a port on the loopback interface, or ``"HOST:PORT"``, where a small HTTP server answers ``/healthz``,
+        ``/readyz`` and ``/metrics`` (Prometheus) until the run ends; 0: any free port, ``health_address`` says which. A
+        port that is taken is logged and tried again.
+
         Raises ``RuntimeError`` when it runs already or has no store; ``StoreClosed`` when its store was closed
         meanwhile; ``SchemaMismatch`` and ``ValueError`` where the store cannot be worked on. A store that cannot be
         reached is waited for.
         """
-        asyncio.run(self.arun(signals=signals))
+        asyncio.run(self.arun(signals=signals, health=health))
 
-    async def arun(self, *, signals: bool = True) -> None:
+    async def arun(self, *, signals: bool = True, health: int | str | None = None) -> None:
         """``run`` on the running event loop, on which async handlers run too.
 
         When its task is cancelled, handlers are cancelled, everything is given back, and the cancellation goes on.
         """
+        address = None if health is None else parse_address(health)
         with self._lock:
             if self._runtime is not None or self._opening:
                 raise RuntimeError("this worker runs already")
@@ -249,13 +258,30 @@ class Worker:
             self._stop_asked.clear()
         store: Store | None = None
         try:
-            store = await self._opened(target) if isinstance(target, str) else target
-            if store is not None:
-                await self._arun_on(store, signals)
+            with self._probed(address) as probes:
+                store = await self._opened(target) if isinstance(target, str) else target
+                if store is not None:
+                    if probes is not None:
+                        probes.bind(store)
+                    await self._arun_on(store, signals)
         finally:
             self._opening = False
             if store is not None and isinstance(target, str):
                 store.close()
+
+    @contextmanager
+    def _probed(self, address: Address | None) -> Iterator[Probes | None]:
+        """Within this block the health server answers, if one is wanted."""
+        if address is None:
+            yield None
+            return
+        from rota.worker.probes import Probes
+
+        with Probes(address, self._registry.sources, self.health) as self._probes:
+            try:
+                yield self._probes
+            finally:
+                self._probes = None
 
     async def _opened(self, url: str) -> Store | None:
         """The store of a URL, waited for while it cannot be reached; None when told to stop meanwhile."""
@@ -316,6 +342,12 @@ class Worker:
         if stepper is not None:
             return stepper.health()
         return WorkerHealth("opening" if self._opening else "idle", self._worker_id, None, 0, None, ())
+
+    @property
+    def health_address(self) -> tuple[str, int] | None:
+        """Host and port where ``run(health=…)`` answers, None while it does not."""
+        probes = self._probes
+        return None if probes is None else probes.address
 
     # -- One at a time -----------------------------------------------------------------------------------------------
 
