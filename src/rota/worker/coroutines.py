@@ -105,7 +105,8 @@ class LoopRunner:
             self._put(held)
         held.runs_in = None
         source.running -= 1
-        if waiting:
+        # In a queue with handlers of several kinds, what waits is the threads'.
+        if waiting and source.ahead_allowed:
             self._fill(source)
         if source.hungry:
             source.feed()
