@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from rota import names, units
-from rota.codecs import Codec
+from rota.codecs import Codec, JsonCodec
+from rota.errors import PayloadError
 from rota.facade.opening import check_codec
 from rota.units import Duration
 from rota.worker import signature
@@ -54,9 +55,27 @@ def _inferred(payload_type: Any) -> Codec | None:
         for mark in ("__dataclass_fields__", "__struct_fields__", "__pydantic_core_schema__")
     ):
         return None
-    from rota.typed import TypedCodec
+    return AnnotatedCodec(payload_type)
 
-    return TypedCodec(payload_type)
+
+class AnnotatedCodec:
+    """Reads payloads as the annotation says. Results may be that too, but are usually something else: plain JSON."""
+
+    def __init__(self, payload_type: Any) -> None:
+        from rota.typed import TypedCodec
+
+        self._typed = TypedCodec(payload_type)
+        self.decode = self._typed.decode
+
+    def encode(self, obj: Any) -> str:
+        """Text of a result. Raises ``PayloadError`` when it is neither."""
+        try:
+            return JsonCodec().encode(obj)
+        except PayloadError as error:
+            try:
+                return self._typed.encode(obj)
+            except PayloadError:
+                raise error from None
 
 
 class SourceSpec:
