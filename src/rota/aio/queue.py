@@ -13,6 +13,7 @@ from rota.facade import ids as given
 from rota.facade.on_demand import OnDemand
 from rota.facade.queues import JobData, QueueBase, job_filter, listed_state
 from rota.facade.transports import redrive_position
+from rota.telemetry import API, LOADED, active
 from rota.units import Duration, Instant
 
 if TYPE_CHECKING:
@@ -92,11 +93,18 @@ class AsyncQueue(QueueBase[AsyncJob]):
         ``PayloadError`` or ``PayloadTooLarge`` for a payload that cannot be stored (P1, P2).
         """
         job = self._new(payload, name, delay, run_at, priority, expires, max_attempts, visibility, key, headers)
+        if API in LOADED and (spans := active()) is not None:
+            with spans.send(self.name) as send:
+                return self._woken(send.stored(await self._call(self._engine.enqueue, send.job(job))))
         return self._woken(await self._call(self._engine.enqueue, job))
 
     async def enqueue_many(self, items: Iterable[Any]) -> list[int]:
         """Store payloads or ``rota.Item``s, all or nothing; their ids in order."""
-        return self._woken(await self._call(self._engine.enqueue_many, self._new_many(items)))
+        jobs = self._new_many(items)
+        if API in LOADED and (spans := active()) is not None:
+            with spans.send(self.name, len(jobs)) as send:
+                return self._woken(await self._call(self._engine.enqueue_many, send.jobs(jobs)))
+        return self._woken(await self._call(self._engine.enqueue_many, jobs))
 
     async def claim_batch(
         self, worker_id: str | None, n: int, *, visibility: Duration | None = None, wait: Duration = 0

@@ -14,6 +14,7 @@ from rota.facade.lost import lost_event
 from rota.facade.on_demand import OnDemand
 from rota.facade.queues import JobData, QueueBase, job_filter, listed_state
 from rota.facade.transports import redrive_position
+from rota.telemetry import API, LOADED, active
 from rota.units import Duration, Instant
 
 if TYPE_CHECKING:
@@ -89,11 +90,18 @@ class Queue(QueueBase[Job]):
         ``PayloadError`` or ``PayloadTooLarge`` for a payload that cannot be stored (P1, P2).
         """
         job = self._new(payload, name, delay, run_at, priority, expires, max_attempts, visibility, key, headers)
+        if API in LOADED and (spans := active()) is not None:
+            with spans.send(self.name) as send:
+                return self._woken(send.stored(self._engine.enqueue(send.job(job))))
         return self._woken(self._engine.enqueue(job))
 
     def enqueue_many(self, items: Iterable[Any]) -> list[int]:
         """Store payloads or ``rota.Item``s, all or nothing; their ids in order."""
-        return self._woken(self._engine.enqueue_many(self._new_many(items)))
+        jobs = self._new_many(items)
+        if API in LOADED and (spans := active()) is not None:
+            with spans.send(self.name, len(jobs)) as send:
+                return self._woken(self._engine.enqueue_many(send.jobs(jobs)))
+        return self._woken(self._engine.enqueue_many(jobs))
 
     def claim_batch(
         self, worker_id: str | None, n: int, *, visibility: Duration | None = None, wait: Duration = 0

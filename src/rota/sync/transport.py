@@ -22,6 +22,7 @@ from rota.facade.transports import (
     redrive_position,
     required_group,
 )
+from rota.telemetry import API, LOADED, active
 from rota.units import Duration
 
 if TYPE_CHECKING:
@@ -99,11 +100,19 @@ class Transport(TransportBase[Lease]):
 
         Raises ``PayloadError`` or ``PayloadTooLarge`` for an event that cannot be stored (P1, P2).
         """
-        return self._woken(self._engine.publish(*self._new(group_id, event, priority, key, headers)))
+        message = self._new(group_id, event, priority, key, headers)
+        if API in LOADED and (spans := active()) is not None:
+            with spans.send(self.name, group=group_id) as send:
+                return self._woken(send.stored(self._engine.publish(*message[:4], send.headers(message[4]))))
+        return self._woken(self._engine.publish(*message))
 
     def publish_many(self, items: Iterable[tuple[str, Any] | tuple[str, Any, int]]) -> list[int]:
         """Append ``(group_id, event[, priority])`` items, all or nothing; their seqs in order."""
-        return self._woken(self._engine.publish_many(self._new_many(items)))
+        messages = self._new_many(items)
+        if API in LOADED and (spans := active()) is not None:
+            with spans.send(self.name, len(messages)) as send:
+                return self._woken(self._engine.publish_many(send.messages(messages)))
+        return self._woken(self._engine.publish_many(messages))
 
     def claim(
         self,

@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from rota.telemetry import API, LOADED
 from rota.worker import plan
 from rota.worker.logs import DEBUG, WARNING, item_fields, tell
 from rota.worker.plan import Why
 from rota.worker.sources import Held, Source
+from rota.worker.tracing import handling
 
 _monotonic = time.monotonic
 
@@ -79,7 +81,11 @@ class LoopRunner:
             if handler.timeout is not None:
                 timer = self._loop.call_later(handler.timeout, self._timed_out, held)
             try:
-                result = await handler.invoke(held.handle)
+                if API in LOADED:
+                    with handling(held):
+                        result = await handler.invoke(held.handle)
+                else:
+                    result = await handler.invoke(held.handle)
             except Leave:
                 raise
             except BaseException as raised:

@@ -12,6 +12,7 @@ from rota.facade.waiting import POLL, pause_until
 from rota.worker import plan
 from rota.worker.logs import INFO, WARNING, tell
 from rota.worker.sources import Held, Source
+from rota.worker.tracing import received
 
 if TYPE_CHECKING:
     from rota.worker.beats import Beats
@@ -90,6 +91,8 @@ class Fetcher:
         except Exception as error:
             self._failed(error)
             return
+        if helds:
+            received(source, _monotonic() - since)
         if self._failures:
             self._failures, self.failing_since = 0, None
             tell(INFO, "store_back", source=source.label)

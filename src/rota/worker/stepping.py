@@ -13,6 +13,7 @@ from rota.worker.health import WorkerHealth
 from rota.worker.logs import WARNING, item_fields, tell
 from rota.worker.registry import Handler, Registry
 from rota.worker.sources import Held, make_source
+from rota.worker.tracing import handling
 
 if TYPE_CHECKING:
     from rota.sync.store import Store
@@ -92,21 +93,23 @@ class Stepper:
 
     def _call(self, handler: Handler, held: Held) -> Any:
         if handler.runs != "loop":
-            return handler.invoke(held.handle)
+            with handling(held):
+                return handler.invoke(held.handle)
         if self._loop is None:
             self._loop = asyncio.Runner()
         return self._loop.run(self._within_time(handler, held))
 
     async def _within_time(self, handler: Handler, held: Held) -> Any:
         work: Coroutine[Any, Any, Any] = handler.invoke(held.handle)
-        if handler.timeout is None:
-            return await work
-        try:
-            async with asyncio.timeout(handler.timeout) as limit:
+        with handling(held):
+            if handler.timeout is None:
                 return await work
-        finally:
-            if limit.expired():
-                held.why = "timeout"
+            try:
+                async with asyncio.timeout(handler.timeout) as limit:
+                    return await work
+            finally:
+                if limit.expired():
+                    held.why = "timeout"
 
     def _settle(self, held: Held) -> None:
         source, counters, kind = held.source, held.source.counters, held.settlement.kind

@@ -15,6 +15,7 @@ from rota.worker.children import Child, ChildDied, raised_in
 from rota.worker.coroutines import note_end
 from rota.worker.plan import Why
 from rota.worker.sources import Held, Source
+from rota.worker.tracing import handling
 
 _monotonic = time.monotonic
 
@@ -69,10 +70,13 @@ class ThreadRunner:
             self._watch(began + handler.timeout)
         try:
             if handler.runs == "process":
-                result = self._in_child(held, children)
+                with handling(held):
+                    result = self._in_child(held, children)
             else:
                 # A context of its own: nothing a handler sets there reaches the next one.
-                result = contextvars.Context().run(handler.invoke, held.handle)
+                within = contextvars.Context()
+                with handling(held, within.run):
+                    result = within.run(handler.invoke, held.handle)
                 if inspect.iscoroutine(result):
                     result.close()
                     result = None
