@@ -6,8 +6,9 @@ from typing import Any
 
 from opentelemetry import metrics
 
-import rota
+from rota.telemetry import LOADED
 
+_VERSION: str = LOADED["rota"].__version__
 # What the conventions advise, in seconds.
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 _SILENT = ("_ProxyMeterProvider", "NoOpMeterProvider")
@@ -53,7 +54,7 @@ class Instruments:
 
 
 def _make(provider: Any) -> tuple[Any, Any, Any, Any]:
-    meter = provider.get_meter("rota", rota.__version__)
+    meter = provider.get_meter("rota", _VERSION)
     return (
         _histogram(
             meter, "messaging.client.operation.duration", "Duration of a messaging operation initiated by a client."

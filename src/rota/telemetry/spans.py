@@ -17,12 +17,13 @@ from opentelemetry import context, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NoOpTracerProvider, ProxyTracerProvider, Span, SpanKind, StatusCode, Tracer
 
-import rota
 from rota import names
 from rota.records import NewJob, NewMessage
+from rota.telemetry import LOADED
 from rota.telemetry.instruments import Instruments
 
 _perf_counter = time.perf_counter
+_VERSION: str = LOADED["rota"].__version__
 SYSTEM = "rota"
 # Messages between workers, not of the application.
 _INTERNAL = "rota.housekeeping"
@@ -59,7 +60,7 @@ class Spans:
         provider = trace.get_tracer_provider()
         if provider is not self._provider:
             silent = isinstance(provider, _SILENT)
-            self._known_tracer = None if silent else provider.get_tracer("rota", rota.__version__)
+            self._known_tracer = None if silent else provider.get_tracer("rota", _VERSION)
             self._provider = provider
         return self._known_tracer
 
