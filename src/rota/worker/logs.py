@@ -24,6 +24,12 @@ def item_fields(source: Any, claim: Any) -> dict[str, Any]:
     return {"source": source.label, "seq": claim.seq, "group_id": claim.group_id, "deliveries": claim.deliveries}
 
 
+def reason(error: BaseException) -> str:
+    """The type of what is wrong with a payload. Its text may show a piece of the payload: it stays with the item."""
+    return type(error.__cause__ or error).__name__
+
+
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else repr(value)
+    # Names and errors come from elsewhere: none of them may look like another line of the log.
+    text = value if isinstance(value, str) and value.isprintable() else repr(value)
     return text if len(text) <= 200 else text[:200] + "…"

@@ -18,7 +18,7 @@ from rota.units import MICROSECONDS
 from rota.wakeups import ThreadWaiter
 from rota.worker import handles, plan
 from rota.worker.health import Counters, SourceHealth
-from rota.worker.logs import WARNING, item_fields, tell
+from rota.worker.logs import WARNING, item_fields, reason, tell
 from rota.worker.plan import Settlement, Why
 from rota.worker.registry import Handler, SourceSpec
 
@@ -236,7 +236,7 @@ class QueueSource(Source):
             if held.handler is not None and isinstance(held.handle.payload, PayloadError):
                 held.settlement = plan.undecodable(held.handle.payload)
                 held.handler = None
-                tell(WARNING, "undecodable", error=str(held.handle.payload), **item_fields(self, held.claim))
+                tell(WARNING, "undecodable", error=reason(held.handle.payload), **item_fields(self, held.claim))
         return helds
 
     def _told_apart(self, claim: Any, since: float) -> Held:
@@ -276,7 +276,7 @@ class QueueSource(Source):
         try:
             text: str | None = held.handle._queue._result(result)
         except PayloadError as error:
-            tell(WARNING, "result_dropped", error=str(error), **item_fields(self, held.claim))
+            tell(WARNING, "result_dropped", error=reason(error), **item_fields(self, held.claim))
             return None
         return text
 
@@ -333,7 +333,7 @@ class TransportSource(Source):
                 if isinstance(held.handle.event, PayloadError):
                     held.settlement = plan.undecodable(held.handle.event)
                     held.handler = None
-                    tell(WARNING, "undecodable", error=str(held.handle.event), **item_fields(self, held.claim))
+                    tell(WARNING, "undecodable", error=reason(held.handle.event), **item_fields(self, held.claim))
         return helds
 
     def _claim(self, n: int) -> list[Any]:
