@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 class Proxy:
     """Forwards to the server of a URL. ``watch`` sees what clients send, and may cut before the reply gets back."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, port: int = 0) -> None:
         self._target = (str(urlsplit(url).hostname), int(urlsplit(url).port or 5432))
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening = socket.create_server(("127.0.0.1", port))
         port = self._listening.getsockname()[1]
         self.url = url.replace(f":{self._target[1]}/", f":{port}/")
         self.port = port
@@ -82,9 +82,9 @@ class Proxy:
 
 
 @contextlib.contextmanager
-def proxy(url: str) -> Iterator[Proxy]:
-    """A proxy for a while."""
-    opened = Proxy(url)
+def proxy(url: str, port: int = 0) -> Iterator[Proxy]:
+    """A proxy for a while, at a free port or at this one."""
+    opened = Proxy(url, port)
     try:
         yield opened
     finally:

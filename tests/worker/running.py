@@ -18,7 +18,7 @@ class Running:
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(options,), daemon=True)
         self._thread.start()
-        until(lambda: worker.health().state == "working" or not self.alive)
+        until(lambda: worker.health().state == "working" or worker._opening or not self.alive)
 
     def _run(self, options: dict[str, Any]) -> None:
         try:

@@ -1,0 +1,102 @@
+"""Handlers in processes of their own: outcomes, a child that dies, one that takes too long, a claim that is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rota
+
+from .running import until
+
+pytestmark = pytest.mark.parametrize("engine", ["memory", "sqlite"], indirect=True)
+
+
+def act(payload: Any) -> Any:
+    """Runs in the child."""
+    what, value = payload
+    if what == "return":
+        return [value, os.getpid()]
+    if what == "unpicklable":
+        return lambda: value
+    if what == "raise":
+        raise LookupError(value)
+    if what == "retry":
+        raise rota.Retry(100, value)
+    if what == "fail":
+        raise rota.Fail(value)
+    if what == "snooze":
+        raise rota.Snooze(value)
+    if what == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "exit":
+        os._exit(3)
+    if what == "sleep":
+        time.sleep(value[0])
+        Path(value[1]).touch()
+    return None
+
+
+def on_event(event: Any) -> None:
+    """Runs in the child."""
+    act(event)
+
+
+def test_every_outcome(store: rota.Store, running: Any) -> None:
+    worker = rota.Worker(store)
+    worker.queue("q", concurrency=2, processes=True)(act)
+    worker.transport("t", concurrency=1, processes=True)(on_event)
+    queue = store.queue("q", keep_done=60)
+    whats: list[tuple[str, Any]] = [("return", 5), ("raise", "x"), ("retry", "y"), ("fail", "z"), ("snooze", 100)]
+    whats += [("unpicklable", 1), ("die", 0), ("exit", 0)]
+    ids = dict(zip([what for what, _ in whats], queue.enqueue_many([list(what) for what in whats]), strict=True))
+    store.transport("t").publish_many([("g", ["return", 1]), ("g", ["return", 2]), ("h", ["fail", "no"])])
+    running(worker)
+    until(lambda: sum((h := worker.health().sources[0], h.acked + h.retried + h.failed + h.released)[1:]) == 8, 60)
+    until(lambda: store.transport("t").stats().messages == 0, 60)
+    jobs: dict[str, Any] = {name: queue.get_job(id) for name, id in ids.items()}
+    assert jobs["return"].state == "done"
+    assert jobs["return"].result[0] == 5
+    assert jobs["return"].result[1] != os.getpid()
+    assert (jobs["raise"].state, jobs["raise"].attempts) == ("pending", 1)
+    assert "LookupError: x" in jobs["raise"].last_error
+    assert "in act" in jobs["raise"].last_error
+    assert jobs["retry"].last_error == "y"
+    assert (jobs["fail"].state, jobs["fail"].last_error) == ("dead", "z")
+    assert (jobs["snooze"].attempts, jobs["snooze"].releases) == (0, 1)
+    assert jobs["unpicklable"].state == "done"
+    assert "died while it handled this: killed by SIGKILL" in jobs["die"].last_error
+    assert "died while it handled this: exit status 3" in jobs["exit"].last_error
+    assert [letter.event for letter in store.transport("t").dead_letters()] == [["fail", "no"]]
+
+
+@pytest.mark.parametrize("end", ["timeout", "lost"])
+def test_one_that_goes_on_is_killed_and_replaced(store: rota.Store, running: Any, tmp_path: Path, end: str) -> None:
+    worker = rota.Worker(store)
+    worker.queue("q", concurrency=1, processes=True, timeout=1 if end == "timeout" else None, visibility=1)(act)
+    queue = store.queue("q", keep_done=60)
+    mark = tmp_path / "went on"
+    id = queue.enqueue(["sleep", [4, str(mark)]])
+    running(worker)
+    until(lambda: worker.health().sources and worker.health().sources[0].running == 1)
+    begin = time.monotonic()
+    if end == "lost":
+        assert queue.cancel(id)
+    next_one = queue.enqueue(["return", 1])
+    until(lambda: (queue.get_job(next_one) or 0).state == "done")
+    assert time.monotonic() - begin < 3.5
+    record = queue.get_job(id)
+    if end == "timeout":
+        assert record is not None
+        assert (record.state, record.last_error) == ("pending", "timed out after 1 s")
+        assert worker.health().sources[0].timed_out == 1
+    else:
+        assert record is None
+        assert worker.health().sources[0].lost == 1
+    time.sleep(max(0.0, 4.5 - (time.monotonic() - begin)))
+    assert not mark.exists()
