@@ -89,6 +89,10 @@ class Runtime:
             self._housekeeping.start()
         self._supervisor.start()
 
+    def join(self) -> None:
+        """Wait for the thread that told that it ended."""
+        self._supervisor.join(_PATIENCE)
+
     def health(self) -> WorkerHealth:
         """Its numbers at this moment."""
         failing = [fetcher.failing_since for fetcher in self._fetchers]

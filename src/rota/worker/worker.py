@@ -408,5 +408,6 @@ async def _until_ended(runtime: Runtime) -> None:
             cancelled = error
             runtime.orders.put("now")
             runtime.orders.put("now")
+    runtime.join()
     if cancelled is not None:
         raise cancelled
