@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from postgres.databases import Databases
     from postgres.server import Server
 
 # A shell ignores SIGINT in what it starts in the background, and so would every process a test starts and interrupts.
@@ -41,28 +42,27 @@ def postgres_server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def postgres_template(postgres_server: Server) -> Iterator[str]:
-    """The name of a database with the schema in place, to copy."""
-    import rota
+def postgres_databases(postgres_server: Server) -> Iterator[Databases]:
+    """Databases with the schema in place."""
+    from postgres.databases import Databases
 
-    name = postgres_server.create_database()
-    rota.open(postgres_server.dsn(name), migrate=True).close()
-    yield name
-    postgres_server.drop_database(name)
+    databases = Databases(postgres_server)
+    yield databases
+    databases.close()
 
 
 @pytest.fixture
-def new_postgres_url(postgres_server: Server, postgres_template: str) -> Iterator[Callable[[], str]]:
-    """Makes databases with the schema in place, dropped after the test; their URLs."""
+def new_postgres_url(postgres_server: Server, postgres_databases: Databases) -> Iterator[Callable[[], str]]:
+    """Makes databases with the schema in place for this test; their URLs."""
     names: list[str] = []
 
     def new() -> str:
-        names.append(postgres_server.create_database(postgres_template))
+        names.append(postgres_databases.take())
         return postgres_server.dsn(names[-1])
 
     yield new
     for name in names:
-        postgres_server.drop_database(name)
+        postgres_databases.give(name)
 
 
 @pytest.fixture
@@ -80,11 +80,15 @@ def empty_postgres_url(postgres_server: Server) -> Iterator[str]:
 
 
 @pytest.fixture
-def alter_database(postgres_server: Server) -> Callable[[str, str], None]:
-    """``ALTER DATABASE`` for the database of a URL."""
+def alter_database(postgres_server: Server) -> Iterator[Callable[[str, str], None]]:
+    """``ALTER DATABASE`` for the database of a URL, until the test is over."""
+    altered: set[str] = set()
 
     def alter(url: str, change: str) -> None:
         name = url.rsplit("/", 1)[1]
         postgres_server.execute(f'ALTER DATABASE "{name}" {change}')
+        altered.add(name)
 
-    return alter
+    yield alter
+    for name in altered:
+        postgres_server.execute(f'ALTER DATABASE "{name}" RESET ALL')

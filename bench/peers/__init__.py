@@ -1,1 +1,1 @@
-"""Rota's SQLite engine against libraries people use instead; each peer lives in a virtual environment of its own."""
+"""Rota's engines against libraries people use instead; each peer lives in a virtual environment of its own."""

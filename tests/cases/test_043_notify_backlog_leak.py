@@ -131,7 +131,7 @@ def test_thousand_handles_and_waits_leave_nothing(plain: Any) -> None:
     assert_same(before, footprint(plain))
 
 
-def test_thousand_stores_opened_and_closed(url: str, engine: str) -> None:
+def test_many_stores_opened_and_closed(url: str, engine: str) -> None:
     """Nothing stays open, sync or async."""
 
     def cycle() -> None:
@@ -155,5 +155,6 @@ def test_thousand_stores_opened_and_closed(url: str, engine: str) -> None:
 
     cycles(100)
     before = footprint()
-    cycles(700)
+    # A session of a server takes its time to begin; a leak of one in each round shows as well.
+    cycles(200 if engine == "postgresql" else 700)
     assert_same(before, footprint())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import rota
+from postgres.databases import Databases
+from postgres.server import Server
 from rota.testing import tck
 
 
@@ -25,20 +27,30 @@ class TestPostgreSQL(tck.Conformance):
         return rota.aopen(self.url, **options)
 
 
+@pytest.fixture(scope="module")
+def other_databases(postgres_server: Server) -> Iterator[Databases]:
+    databases = Databases(postgres_server, "other")
+    yield databases
+    databases.close()
+
+
 class TestPostgreSQLPrepared(tck.TransportLeases, tck.QueueHandles, tck.QueueClaims):
     """prepare=True changes how statements are sent, in a schema of another name; nothing else."""
 
     durable = True
 
     @pytest.fixture(autouse=True)
-    def _database(self, empty_postgres_url: str) -> None:
-        self.url = empty_postgres_url
+    def _database(self, postgres_server: Server, other_databases: Databases) -> Iterator[None]:
+        name = other_databases.take()
+        self.url = postgres_server.dsn(name)
+        yield
+        other_databases.give(name)
 
     def open(self, **options: Any) -> rota.Store:
-        return rota.open(self.url, prepare=True, schema="other", migrate=True, **options)
+        return rota.open(self.url, prepare=True, schema="other", **options)
 
     def aopen(self, **options: Any) -> Any:
-        return rota.aopen(self.url, prepare=True, schema="other", migrate=True, **options)
+        return rota.aopen(self.url, prepare=True, schema="other", **options)
 
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])

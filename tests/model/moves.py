@@ -52,7 +52,7 @@ Move = tuple[int, str, Mapping[str, Any]]
 def walk(
     machine: type[RuleBasedStateMachine], begin: Mapping[str, Any], moves: tuple[Move, ...], seed: int, steps: int
 ) -> None:
-    """One long weighted trace; after every move everything is compared. A failure tells the moves that led to it."""
+    """One long weighted trace, compared after every move (on a server: some). A failure tells the moves."""
     chance = random.Random(seed)
     trace = machine()
     log: list[str] = []

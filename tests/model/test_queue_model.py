@@ -374,7 +374,10 @@ class QueueModel(RuleBasedStateMachine):
             "peek": peekable,
         }
         seen = []
+        looked_at = self.subjects.looked_at()
         for (queue, _), subject in zip(self.queues, self.subjects, strict=True):
+            if subject not in looked_at:
+                continue
             stats = queue.stats()
             self.check_due(subject.name, micros(stats.next_due_at))
             records = queue.jobs()

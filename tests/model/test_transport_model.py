@@ -336,7 +336,10 @@ class TransportModel(RuleBasedStateMachine):
             return
         expected = [self.groups_told(), self.stats_told(), self.letters_told(), self.explained(), self.peeked()]
         seen = []
+        looked_at = self.subjects.looked_at()
         for transport, subject in zip(self.transports, self.subjects, strict=True):
+            if subject not in looked_at:
+                continue
             stats = transport.stats()
             self.check_due(subject.name, micros(stats.next_due_at))
             shown = [

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 import rota
+from postgres.databases import Databases
 from postgres.server import Server
 from rota.cli import exits, main
 from rota.engines.postgres import connecting, migrating
@@ -140,13 +141,13 @@ def test_the_command_migrates_and_is_idempotent(empty_postgres_url: str, capsys:
 
 
 def test_the_printed_sql_makes_the_same_schema(
-    empty_postgres_url: str, postgres_server: Server, postgres_template: str, capsys: pytest.CaptureFixture[str]
+    empty_postgres_url: str, postgres_server: Server, postgres_databases: Databases, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--url", empty_postgres_url, "migrate", "--sql"]) == exits.OK
     script = capsys.readouterr().out
     with psycopg.connect(empty_postgres_url, autocommit=True) as connection:
         connection.execute(script.encode())
-    assert _catalogue(empty_postgres_url) == _catalogue(postgres_server.dsn(postgres_template))
+    assert _catalogue(empty_postgres_url) == _catalogue(postgres_server.dsn(postgres_databases.template))
     with rota.open(empty_postgres_url) as store:
         store.queue("q").enqueue(1)
     assert main(["--url", "postgresql://u@192.0.2.1/nowhere", "migrate", "--sql", "--since", "0"]) == exits.OK

@@ -14,7 +14,9 @@ import psycopg
 import pytest
 
 import rota
+from postgres.databases import Databases
 from postgres.server import Server
+from rota.testing import ManualClock
 
 SCALE = float(os.environ.get("ROTA_TEST_PLAN_SCALE", "1"))
 JOBS, GROUPS, LETTERS, DEAD = (int(number * SCALE) for number in (1_000_000, 100_000, 500_000, 200_000))
@@ -62,8 +64,9 @@ class Counted:
     """What the statements inside one call did."""
 
     def __init__(self, plans: list[dict[str, Any]]) -> None:
-        self.buffers = max(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] for plan in plans)
+        self.buffers = max((plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] for plan in plans), default=0)
         self.rows = 0
+        self.compared = 0
         self.scans: set[str] = set()
         for plan in plans:
             self._walk(plan)
@@ -74,6 +77,7 @@ class Counted:
             self.rows += int(loops * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)))
             self.rows += int(loops * node.get("Rows Removed by Index Recheck", 0))
             self.scans.add(f"{node['Node Type']} on {node['Relation Name']}")
+        self.compared += int(node["Actual Loops"] * node.get("Rows Removed by Join Filter", 0))
         for child in node.get("Plans", ()):
             self._walk(child)
 
@@ -81,8 +85,8 @@ class Counted:
 class Observed:
     """A store whose one connection explains all its statements, those inside functions too."""
 
-    def __init__(self, url: str) -> None:
-        self.store = rota.open(url, pool_size=1, notify=False)
+    def __init__(self, url: str, clock: ManualClock | None = None) -> None:
+        self.store = rota.open(url, pool_size=1, notify=False, clock=clock)
         self._plans: list[dict[str, Any]] = []
         pool = self.store._core.engine.pool  # type: ignore[attr-defined]
         session = pool.take()
@@ -106,8 +110,8 @@ class Observed:
 
 
 @pytest.fixture(scope="module")
-def crowded(postgres_server: Server, postgres_template: str) -> Iterator[Observed]:
-    name = postgres_server.create_database(postgres_template)
+def crowded(postgres_server: Server, postgres_databases: Databases) -> Iterator[Observed]:
+    name = postgres_server.create_database(postgres_databases.template)
     url = postgres_server.dsn(name)
     with rota.open(url, notify=False) as store:
         store.transport("t", max_deliveries=5).stats()
@@ -267,3 +271,74 @@ def test_an_idle_look_is_cheap(crowded: Observed) -> None:
         buffers=60,
         rows=5,
     )
+
+
+def _never_analysed(url: str) -> None:
+    """A database made a moment ago."""
+
+
+def _analysed_empty(url: str) -> None:
+    _analyse(url, 0)
+
+
+def _analysed_with_one(url: str) -> None:
+    """As an installation looks when its first day begins."""
+    _analyse(url, 1)
+
+
+def _analysed_with_few(url: str) -> None:
+    _analyse(url, 20)
+
+
+def _analyse(url: str, items: int) -> None:
+    with rota.open(url, notify=False) as store:
+        queue, transport = store.queue("q"), store.transport("t", max_deliveries=9)
+        queue.enqueue_many(range(items))
+        transport.publish_many([(f"first{n}", n) for n in range(items)])
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("VACUUM ANALYZE")
+        queue.ack_batch(queue.claim_batch("w", items), "w")
+        transport.ack_batch(transport.claim_batch("w", items))
+
+
+@pytest.mark.parametrize("statistics", [_never_analysed, _analysed_empty, _analysed_with_one, _analysed_with_few])
+def test_batches_grow_by_their_size_whatever_the_statistics_say(
+    postgres_url: str, statistics: Callable[[str], None]
+) -> None:
+    """What is joined is looked up, row by row: a plan made for one row lives on in its session when there are many."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for table in ("jobs", "groups", "messages"):
+            connection.execute(f"ALTER TABLE rota.{table} SET (autovacuum_enabled = false)")  # type: ignore[call-overload]
+    statistics(postgres_url)
+    size = 500
+    clock = ManualClock()
+    observed = Observed(postgres_url, clock)
+    queue, transport = observed.store.queue("q"), observed.store.transport("t", max_deliveries=9)
+    some, more = ([f"g{n:04}" for n in numbers] for numbers in (range(0, size, 2), range(size)))
+    jobs: list[Any] = []
+    leases: list[Any] = []
+    calls: dict[str, Callable[[], Any]] = {
+        "enqueue_many": lambda: queue.enqueue_many(
+            [rota.Item(n, key=f"k{n}", priority=n % 2, max_attempts=1 + n % 3) for n in range(size)]
+        ),
+        "claim_batch": lambda: queue.claim_batch("w", size, visibility=1),
+        "nothing": lambda: clock.advance(2),
+        "cleaning after lapsed claims": lambda: jobs.extend(queue.claim_batch("w", size)),
+        "heartbeat_batch": lambda: queue.heartbeat_batch(jobs),
+        "ack_batch": lambda: queue.ack_batch(jobs, "w"),
+        "publish_many, new groups": lambda: transport.publish_many([(name, 1, 1) for name in some]),
+        "publish_many, some known": lambda: transport.publish_many([(name, 1, 2) for name in more]),
+        "transport's claim_batch": lambda: leases.extend(transport.claim_batch("w", size)),
+        "extend_batch": lambda: transport.extend_batch(leases, 60),
+        "transport's ack_batch": lambda: transport.ack_batch(leases),
+        "the last messages": lambda: transport.ack_batch(transport.claim_batch("w", size)),
+    }
+    try:
+        for name, call in calls.items():
+            _, counted = observed.count(call)
+            assert counted.rows <= 20 * size, f"{name}: {counted.rows} rows, {counted.scans}"
+            assert counted.compared <= 2 * size, f"{name}: {counted.compared} pairs compared"
+        assert (queue.stats().pending, queue.stats().dead, transport.stats().messages) == (0, size - len(jobs), 0)
+        assert 0 < len(jobs) < size
+    finally:
+        observed.store.close()

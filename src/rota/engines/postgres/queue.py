@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rota.contract import ListedState
+from rota.engines.postgres.arrays import numbers, texts
 from rota.engines.postgres.dialect import spoken
 from rota.engines.postgres.frontier import JobFrontier
 from rota.engines.postgres.verbs import reading_verb, verb
@@ -79,15 +80,16 @@ class PostgresQueue:
         unknown = self.name not in self._engine.known_queues
         # fmt: off
         ((ids,),) = yield SQL.enqueue_many, (
-            self._now(), self.name, unknown, [number for stamp in distinct for number in stamp], payloads,
-            _some(priorities, 0), _some(delays), _some(run_ats), _some(expiries), _some(names), _some(keys),
-            _some([headers_text(each) for each in headers]),
-            None if len(distinct) == 1 else [place[stamp] for stamp in stamps],
+            self._now(), self.name, unknown, numbers([number for stamp in distinct for number in stamp]),
+            texts(payloads), _some(numbers, priorities, 0), _some(numbers, delays), _some(numbers, run_ats),
+            _some(numbers, expiries), _some(texts, names), _some(texts, keys),
+            _some(texts, [headers_text(each) for each in headers]),
+            None if len(distinct) == 1 else numbers([place[stamp] for stamp in stamps]),
         )
         # fmt: on
         self._known(any(delay is not None for delay in delays) or any(run_at is not None for run_at in run_ats))
-        numbers: list[int] = ids
-        return numbers
+        new: list[int] = ids
+        return new
 
     def _known(self, moved: bool) -> None:
         """The queue is there now. A job with a ready time of its own may stand behind the frontier."""
@@ -142,7 +144,7 @@ class PostgresQueue:
         bare = list(dict.fromkeys(ids))
         asked = [job_id for job_id, _ in fenced] + bare
         tokens = [token for _, token in fenced] + [None] * len(bare)
-        ((count,),) = yield SQL.ack_batch, (self._now(), self.name, worker_id, asked, tokens)
+        ((count,),) = yield SQL.ack_batch, (self._now(), self.name, worker_id, numbers(asked), numbers(tokens))
         number: int = count
         return number
 
@@ -164,8 +166,9 @@ class PostgresQueue:
             return []
         # fmt: off
         ((deadlines,),) = yield SQL.heartbeat, (
-            self._now(), self.name, [claim.id for claim in claims], [claim.token for claim in claims],
-            [claim.worker_id for claim in claims], [claim.visibility if extend is None else extend for claim in claims],
+            self._now(), self.name, numbers([claim.id for claim in claims]), numbers([claim.token for claim in claims]),
+            texts([claim.worker_id for claim in claims]),
+            numbers([claim.visibility if extend is None else extend for claim in claims]),
         )
         # fmt: on
         renewed: list[int | None] = deadlines
@@ -272,15 +275,15 @@ class PostgresQueue:
 
     @verb
     def redrive(self, ids: Sequence[int] | None) -> Op[list[int]]:
-        ((numbers,),) = yield SQL.redrive, (self._now(), self.name, None if ids is None else list(ids))
+        ((live,),) = yield SQL.redrive, (self._now(), self.name, None if ids is None else list(ids))
         self._frontier.reset()
-        jobs: list[int] = numbers
+        jobs: list[int] = live
         return jobs
 
 
-def _some(values: list[Any], default: Any = None) -> list[Any] | None:
-    """The values, None where all of them are the default."""
-    return None if all(value is default or value == default for value in values) else values
+def _some(array: Callable[[list[Any]], str], values: list[Any], default: Any = None) -> str | None:
+    """An array of the values, None where all of them are the default."""
+    return None if values.count(default) == len(values) else array(values)
 
 
 def _told(rows: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rota import rules
 from rota.contract import COUNT_CAP, Position
+from rota.engines.postgres.arrays import numbers, texts
 from rota.engines.postgres.frontier import GroupFrontier
 from rota.engines.postgres.queue import FORGOTTEN_AT_ONCE, OUTRUN
 from rota.engines.postgres.queue import SQL as QUEUE_SQL
@@ -132,14 +133,15 @@ class PostgresTransport:
         groups, events, priorities, keys, headers = map(list, zip(*messages, strict=True))
         # fmt: off
         ((seqs,),) = yield SQL.publish_many, (
-            self._now(), self.name, groups, events, priorities, keys if any(key is not None for key in keys) else None,
-            [headers_text(each) for each in headers] if any(headers) else None,
+            self._now(), self.name, texts(groups), texts(events), numbers(priorities),
+            texts(keys) if any(key is not None for key in keys) else None,
+            texts([headers_text(each) for each in headers]) if any(headers) else None,
         )
         # fmt: on
-        numbers: list[int] = seqs
+        new: list[int] = seqs
         for frontier in self._frontiers.values():
-            frontier.published(min(numbers))
-        return numbers
+            frontier.published(min(new))
+        return new
 
     # -- Claim (T1-T4, T7) -------------------------------------------------------------------------------------------
 
@@ -195,7 +197,7 @@ class PostgresTransport:
             return 0
         fences = {(claim.group_id, claim.token): claim.seq for claim in claims}
         groups, tokens = [group_id for group_id, _ in fences], [token for _, token in fences]
-        ((count,),) = yield SQL.ack_batch, (self.name, groups, tokens, list(fences.values()))
+        ((count,),) = yield SQL.ack_batch, (self.name, texts(groups), numbers(tokens), numbers(list(fences.values())))
         self._freed(*claims)
         number: int = count
         return number
@@ -227,7 +229,7 @@ class PostgresTransport:
         if not claims:
             return []
         groups, tokens = [claim.group_id for claim in claims], [claim.token for claim in claims]
-        ((deadlines,),) = yield SQL.extend, (self._now(), self.name, groups, tokens, visibility)
+        ((deadlines,),) = yield SQL.extend, (self._now(), self.name, texts(groups), numbers(tokens), visibility)
         renewed: list[int | None] = deadlines
         return renewed
 
@@ -378,8 +380,8 @@ class PostgresTransport:
         asked = None if ids is None else list(ids)
         ((seqs,),) = yield SQL.redrive, (self._now(), self.name, asked, position == "original")
         self._draw_back()
-        numbers: list[int] = seqs
-        return numbers
+        live: list[int] = seqs
+        return live
 
 
 def _token(row: tuple[Any, ...]) -> int:

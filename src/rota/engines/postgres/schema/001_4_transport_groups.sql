@@ -37,10 +37,10 @@ BEGIN
     INSERT INTO {schema}.groups (transport, group_id, priority, turn, last_claimed_at, suspended)
     SELECT p_transport, u.group_id, u.priority, u.turn, u.claimed, u.suspended
     FROM unnest(v_gone, v_priorities, v_turns, v_claimed, v_suspended) AS u (group_id, priority, turn, claimed, suspended)
-    WHERE EXISTS (SELECT 1 FROM {schema}.messages m WHERE m.transport = p_transport AND m.group_id = u.group_id);
+    WHERE EXISTS (SELECT 1 FROM {schema}.messages m WHERE m.transport = p_transport AND m.group_id = u.group_id OFFSET 0);
     IF coalesce(cardinality(v_gone), 0) < cardinality(p_groups) THEN
         UPDATE {schema}.groups SET drained = true WHERE transport = p_transport AND group_id = ANY (p_groups)
-            AND group_id <> ALL (coalesce(v_gone, '{}'));
+            AND group_id NOT IN (SELECT unnest(v_gone));
     END IF;
 END $$;
 
@@ -53,7 +53,8 @@ BEGIN
     v_groups := ARRAY(SELECT group_id FROM {schema}.groups WHERE drained AND transport = p_transport
         LIMIT p_limit FOR UPDATE SKIP LOCKED);
     v_alive := ARRAY(SELECT u.group_id FROM unnest(v_groups) u (group_id)
-        WHERE EXISTS (SELECT 1 FROM {schema}.messages m WHERE m.transport = p_transport AND m.group_id = u.group_id));
+        WHERE EXISTS (SELECT 1 FROM {schema}.messages m
+            WHERE m.transport = p_transport AND m.group_id = u.group_id OFFSET 0));
     UPDATE {schema}.groups SET drained = false WHERE transport = p_transport AND group_id = ANY (v_alive);
     PERFORM {schema}.drop_groups(p_transport,
         ARRAY(SELECT u.group_id FROM unnest(v_groups) u (group_id) WHERE u.group_id <> ALL (v_alive)));
@@ -121,7 +122,7 @@ BEGIN
         SELECT p_transport, made.group_id, made.priority, {schema}.new_turn(p_transport, v_seqs[made.first])
         FROM (SELECT u.group_id, u.priority, u.first FROM unnest(p_groups, p_priorities, p_firsts)
                 AS u (group_id, priority, first)
-            WHERE NOT EXISTS (SELECT 1 FROM unnest(v_locked) l (group_id) WHERE l.group_id = u.group_id)
+            WHERE u.group_id NOT IN (SELECT unnest(v_locked))
             ORDER BY u.first) made
         ON CONFLICT (transport, group_id) DO NOTHING;
         GET DIAGNOSTICS v_made = ROW_COUNT;
@@ -288,8 +289,9 @@ DECLARE
 BEGIN
     o_out := '{}';
     o_buried := 0;
-    FOR v_head IN SELECT u.group_id FROM (SELECT * FROM unnest(p_groups) WITH ORDINALITY LIMIT cardinality(p_groups)) u (group_id, at)
-        JOIN {schema}.groups g ON g.transport = p_transport AND g.group_id = u.group_id
+    FOR v_head IN SELECT u.group_id FROM unnest(p_groups) WITH ORDINALITY u (group_id, at)
+        CROSS JOIN LATERAL (SELECT low_seq, counted_seq, deliveries FROM {schema}.groups
+            WHERE transport = p_transport AND group_id = u.group_id OFFSET 0) g
         CROSS JOIN LATERAL (SELECT seq, deliveries FROM {schema}.messages
             WHERE transport = p_transport AND group_id = u.group_id AND seq >= g.low_seq ORDER BY seq LIMIT 1) m
         WHERE CASE WHEN g.counted_seq = m.seq THEN g.deliveries ELSE m.deliveries END >= p_maximum

@@ -70,12 +70,14 @@ BEGIN
         -- Found by the primary key: the predicate of the free ones is disguised.
         SELECT array_agg(held.group_id), array_agg(held.turn), array_agg(held.ctid), array_agg(held.low_seq)
         INTO v_groups, v_turns, v_rows, v_lows
-        FROM (SELECT g.group_id, u.turn, g.ctid, g.low_seq
-            FROM (SELECT * FROM unnest(v_seen, v_seen_turns) LIMIT v_limit) AS u (group_id, turn)
-            JOIN {schema}.groups g ON g.transport = p_transport AND g.group_id = u.group_id
-            WHERE g.lane + 0 = 1 AND g.suspended + 0 = 0 AND g.drained::text = 'false' AND g.turn + 0 = u.turn
-                AND NOT coalesce(g.deadline >= p_now, false)
-            ORDER BY u.turn LIMIT p_n - coalesce(cardinality(o_groups), 0) FOR NO KEY UPDATE OF g SKIP LOCKED) held;
+        FROM (SELECT u.group_id, u.turn, g.ctid, g.low_seq
+            FROM unnest(v_seen, v_seen_turns) AS u (group_id, turn)
+            CROSS JOIN LATERAL (SELECT ctid, low_seq FROM {schema}.groups
+                WHERE transport = p_transport AND group_id = u.group_id
+                    AND lane + 0 = 1 AND suspended + 0 = 0 AND drained::text = 'false' AND turn + 0 = u.turn
+                    AND NOT coalesce(deadline >= p_now, false)
+                FOR NO KEY UPDATE SKIP LOCKED) g
+            LIMIT p_n - coalesce(cardinality(o_groups), 0)) held;
         o_groups := o_groups || v_groups;
         o_turns := o_turns || v_turns;
         o_rows := o_rows || v_rows;
@@ -194,19 +196,22 @@ BEGIN
             SELECT array_agg(u.group_id ORDER BY u.at), array_agg(u.turn ORDER BY u.at), array_agg(g.ctid ORDER BY u.at),
                 array_agg(g.low_seq ORDER BY u.at)
             INTO v_groups, v_turns, v_rows, v_lows
-            FROM (SELECT * FROM unnest(v_groups, v_turns) WITH ORDINALITY LIMIT v_left) AS u (group_id, turn, at)
-                JOIN {schema}.groups g ON g.transport = p_transport AND g.group_id = u.group_id
-            WHERE u.group_id <> ALL (v_out);
+            FROM unnest(v_groups, v_turns) WITH ORDINALITY AS u (group_id, turn, at)
+                CROSS JOIN LATERAL (SELECT ctid, low_seq FROM {schema}.groups
+                    WHERE transport = p_transport AND group_id = u.group_id OFFSET 0) g
+            WHERE u.group_id NOT IN (SELECT unnest(v_out));
         END IF;
         IF v_groups IS NOT NULL THEN
             -- A message that was counted and is no longer the head (a lower seq appeared) gets its count back.
             IF array_remove(v_counted, NULL) <> '{}' THEN
-                UPDATE {schema}.messages m SET deliveries = g.deliveries
-                FROM {schema}.groups g WHERE g.transport = p_transport AND g.group_id = ANY (v_groups)
-                    AND g.counted_seq IS NOT NULL AND m.transport = p_transport AND m.group_id = g.group_id
-                    AND m.seq = g.counted_seq AND EXISTS (SELECT 1 FROM {schema}.messages h
+                UPDATE {schema}.messages m SET deliveries = u.deliveries
+                FROM (SELECT c.ctid, g.deliveries FROM {schema}.groups g
+                        CROSS JOIN LATERAL (SELECT ctid FROM {schema}.messages
+                            WHERE transport = p_transport AND group_id = g.group_id AND seq = g.counted_seq OFFSET 0) c
+                    WHERE g.ctid = ANY (v_rows) AND EXISTS (SELECT 1 FROM {schema}.messages h
                         WHERE h.transport = p_transport AND h.group_id = g.group_id
-                            AND h.seq >= g.low_seq AND h.seq < g.counted_seq);
+                            AND h.seq >= g.low_seq AND h.seq < g.counted_seq OFFSET 0) OFFSET 0) u
+                WHERE m.ctid = u.ctid;
             END IF;
             IF cardinality(v_groups) = 1 THEN
                 v_tokens := ARRAY[nextval('{schema}.tokens')];
@@ -222,8 +227,7 @@ BEGIN
                 deadline = v_now + p_visibility, held_since = v_now, last_claimed_at = v_now, worker_id = p_worker,
                 deliveries = 1 + CASE WHEN g.counted_seq = m.seq THEN g.deliveries ELSE m.deliveries END,
                 counted_seq = m.seq, low_seq = CASE WHEN g.ctid = ANY (v_exact) THEN m.seq ELSE g.low_seq END
-            FROM (SELECT * FROM unnest(v_groups, v_turns, v_rows, v_lows, v_tokens) LIMIT v_left)
-                    AS u (group_id, turn, ctid, low, token)
+            FROM unnest(v_groups, v_turns, v_rows, v_lows, v_tokens) AS u (group_id, turn, ctid, low, token)
                 CROSS JOIN LATERAL (SELECT seq, event, headers, deliveries, published_at FROM {schema}.messages
                     WHERE transport = p_transport AND group_id = u.group_id AND seq >= u.low ORDER BY seq LIMIT 1) m
             WHERE g.ctid = u.ctid
@@ -236,7 +240,7 @@ BEGIN
                 v_out := v_groups;
                 UPDATE {schema}.groups g SET drained = true
                 WHERE g.transport = p_transport AND g.group_id = ANY (v_groups) AND NOT EXISTS (SELECT 1 FROM {schema}.messages m
-                        WHERE m.transport = p_transport AND m.group_id = g.group_id);
+                        WHERE m.transport = p_transport AND m.group_id = g.group_id OFFSET 0);
             END IF;
         END IF;
         EXIT WHEN v_cleaned >= 1000;

@@ -56,14 +56,15 @@ BEGIN
     -- In one order everywhere.
     SELECT array_agg(held.ctid), array_agg(held.seq) INTO v_rows, v_seqs
     FROM (SELECT g.ctid, u.seq
-        FROM (SELECT * FROM unnest(p_groups, p_tokens, p_seqs) LIMIT cardinality(p_groups)) AS u (group_id, token, seq)
-        JOIN {schema}.groups g ON g.token = u.token
-        WHERE (g.transport, g.group_id) IS NOT DISTINCT FROM (p_transport, u.group_id)
-        ORDER BY g.group_id FOR NO KEY UPDATE OF g) held;
+        FROM (SELECT * FROM unnest(p_groups, p_tokens, p_seqs) AS u (group_id, token, seq)
+            ORDER BY u.group_id COLLATE "C" OFFSET 0) u
+        CROSS JOIN LATERAL (SELECT ctid FROM {schema}.groups
+            WHERE token = u.token AND (transport, group_id) IS NOT DISTINCT FROM (p_transport, u.group_id)
+            FOR NO KEY UPDATE) g) held;
     WITH freed AS (
         UPDATE {schema}.groups g SET lane = 1, token = NULL, leased_seq = NULL, counted_seq = NULL, deliveries = 0,
             deadline = NULL, held_since = NULL, worker_id = NULL
-        FROM (SELECT * FROM unnest(v_rows, v_seqs) LIMIT cardinality(v_rows)) AS u (ctid, seq)
+        FROM unnest(v_rows, v_seqs) AS u (ctid, seq)
         WHERE g.ctid = u.ctid
         RETURNING g.group_id, u.seq, EXISTS (SELECT 1 FROM {schema}.messages m
                 WHERE m.transport = p_transport AND m.group_id = g.group_id AND m.seq > u.seq)
@@ -75,9 +76,10 @@ BEGIN
     IF v_groups IS NULL THEN
         RETURN 0;
     END IF;
-    DELETE FROM {schema}.messages m
-    USING (SELECT * FROM unnest(v_groups, v_seqs) LIMIT cardinality(v_groups)) AS u (group_id, seq)
-    WHERE m.transport = p_transport AND m.group_id = u.group_id AND m.seq = u.seq;
+    DELETE FROM {schema}.messages WHERE ctid = ANY (ARRAY(
+        SELECT m.ctid FROM unnest(v_groups, v_seqs) AS u (group_id, seq)
+        CROSS JOIN LATERAL (SELECT ctid FROM {schema}.messages
+            WHERE transport = p_transport AND group_id = u.group_id AND seq = u.seq OFFSET 0) m));
     IF v_empty IS NOT NULL THEN
         PERFORM {schema}.drop_groups(p_transport, v_empty);
     END IF;
@@ -121,24 +123,29 @@ CREATE FUNCTION {schema}.extend_groups(
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint;
-    v_deadlines bigint[];
+    v_rows tid[];
+    v_places bigint[];
+    v_place bigint;
+    v_deadlines bigint[] := array_fill(NULL::bigint, ARRAY[cardinality(p_groups)]);
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM {schema}.needs_read_committed();
     END IF;
     -- In one order everywhere.
-    PERFORM 1 FROM (SELECT * FROM unnest(p_tokens) LIMIT cardinality(p_tokens)) AS u (token)
-        JOIN {schema}.groups g ON g.token = u.token ORDER BY g.group_id FOR NO KEY UPDATE OF g;
+    SELECT array_agg(held.ctid), array_agg(held.at) INTO v_rows, v_places
+    FROM (SELECT g.ctid, u.at
+        FROM (SELECT * FROM unnest(p_groups, p_tokens) WITH ORDINALITY AS u (group_id, token, at)
+            ORDER BY u.group_id COLLATE "C" OFFSET 0) u
+        CROSS JOIN LATERAL (SELECT ctid FROM {schema}.groups
+            WHERE token = u.token AND (transport, group_id) IS NOT DISTINCT FROM (p_transport, u.group_id)
+            FOR NO KEY UPDATE) g) held;
     v_now := coalesce(p_now, {schema}.clock_us());
-    v_deadlines := ARRAY(SELECT CASE WHEN g.token IS NOT NULL THEN v_now + p_visibility END
-        FROM (SELECT * FROM unnest(p_groups, p_tokens) WITH ORDINALITY LIMIT cardinality(p_groups))
-            AS u (group_id, token, at)
-        LEFT JOIN {schema}.groups g ON g.token = u.token AND g.deadline >= v_now
-            AND (g.transport, g.group_id) IS NOT DISTINCT FROM (p_transport, u.group_id)
-        ORDER BY u.at);
-    UPDATE {schema}.groups g SET lane = 0, deadline = u.deadline
-    FROM (SELECT * FROM unnest(p_tokens, v_deadlines) LIMIT cardinality(p_tokens)) AS u (token, deadline)
-    WHERE g.token = u.token AND u.deadline IS NOT NULL;
+    FOR v_place IN UPDATE {schema}.groups g SET lane = 0, deadline = v_now + p_visibility
+        FROM unnest(v_rows, v_places) AS u (ctid, at) WHERE g.ctid = u.ctid AND g.deadline >= v_now
+        RETURNING u.at
+    LOOP
+        v_deadlines[v_place] := v_now + p_visibility;
+    END LOOP;
     RETURN v_deadlines;
 END $$;
 
@@ -263,8 +270,10 @@ BEGIN
         ORDER BY group_id FOR NO KEY UPDATE;
         UPDATE {schema}.groups g SET low_seq = least(g.low_seq, v_seqs[u.first]),
             turn = CASE WHEN g.turn < 0 THEN least(g.turn, v_seqs[u.first] - 4611686018427387904) ELSE g.turn END
-        FROM (SELECT * FROM unnest(v_groups, v_firsts) LIMIT cardinality(v_groups)) AS u (group_id, first)
-        WHERE g.transport = p_transport AND g.group_id = u.group_id;
+        FROM (SELECT h.ctid, f.first FROM unnest(v_groups, v_firsts) AS f (group_id, first)
+            CROSS JOIN LATERAL (SELECT ctid FROM {schema}.groups
+                WHERE transport = p_transport AND group_id = f.group_id OFFSET 0) h) u
+        WHERE g.ctid = u.ctid;
     END IF;
     DELETE FROM {schema}.dead_messages WHERE letter_id = ANY (v_letters);
     RETURN v_seqs;

@@ -1,7 +1,8 @@
 -- Planner settings of the functions above, measured: planning anew for each call costs three times what the execution of a
 -- claim does; where a table has no statistics yet a scan or a hash join looks cheap, and stays in the session's plan when
--- the table has grown. An unnest under a LIMIT is taken for one row, so that what is joined to it is looked up. Sorting has
--- to stay allowed: without it ack_jobs walked the whole primary key.
+-- the table has grown. For the same reason what belongs to an array is looked up in a LATERAL that stays one: joined, a
+-- table that seemed small would be walked for each element. Sorting has to stay allowed: without it ack_jobs walked the
+-- whole primary key.
 DO $do$
 DECLARE
     v_function regprocedure;

@@ -1,4 +1,4 @@
-"""One round of one library, in that library's environment: ``python round.py LIBRARY FOLDER``.
+"""One round of one library, in that library's environment: ``python -m bench.peers.sqlite_round LIBRARY FOLDER``.
 
 Prints JSON: seconds per operation of ``put`` (one by one), ``take`` (claim + ack of one, with a backlog of 10,000) and
 ``bulk`` (put in the library's own bulk form and take them all, per job; where it has none, the sum of the two above).
