@@ -275,7 +275,8 @@ class QueueSource(Source):
         result = held.settlement.result
         try:
             text: str | None = held.handle._queue._result(result)
-        except PayloadError as error:
+        except Exception as error:
+            # A codec of the application's may raise anything.
             tell(WARNING, "result_dropped", error=reason(error), **item_fields(self, held.claim))
             return None
         return text
