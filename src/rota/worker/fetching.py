@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rota.worker.settling import Settler
 
 _monotonic = time.monotonic
+# After a claim that took all there was, the handlers get the interpreter's lock before the next look.
+_BREATH = 0.001
 # While there is no room, what waits for a slot is looked at this often.
 _LOOK = 0.25
 
@@ -100,6 +102,8 @@ class Fetcher:
             self._wait_for_work()
             return
         self._hand_over(helds, since)
+        if len(helds) < n and not self._stopped:
+            source.waiter.wait(_BREATH)
 
     def _hand_over(self, helds: list[Held], since: float) -> None:
         source = self._source
