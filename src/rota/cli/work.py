@@ -1,22 +1,26 @@
-"""``rota work``: options, signals and messages around ``rota.cli.work_loop``."""
+"""``rota work``: a command for each job and message, on the worker runtime."""
 
 from __future__ import annotations
 
 import argparse
 import shutil
-import signal
-import sys
-import threading
-from types import FrameType
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING
 
 from rota import names
 from rota.cli.addresses import Address, is_bare, resolve
 from rota.cli.exits import FAILED, OK, USAGE, CommandError
-from rota.cli.output import escape
 from rota.cli.session import Session
-from rota.cli.work_child import CannotStart
-from rota.cli.work_items import Left, QueueSource, Source, TransportSource
-from rota.cli.work_loop import Plan, Stop, Work
+from rota.cli.work_command import Command
+from rota.cli.work_drain import Drain, Left, left_in_queue, left_in_transport
+from rota.cli.work_log import WorkLog
+from rota.worker.commands import CommandWorker
+from rota.worker.outcomes import CannotRun
+
+if TYPE_CHECKING:
+    from rota import Store
 
 
 def work(arguments: argparse.Namespace, session: Session) -> int:
@@ -33,37 +37,46 @@ def work(arguments: argparse.Namespace, session: Session) -> int:
     if arguments.min_priority is not None and any(address.kind == "queue" for address in addresses):
         raise CommandError(USAGE, "--min-priority is a floor for transports, a queue hands out by priority anyway")
 
-    def source(address: Address) -> Source:
-        if address.kind == "queue":
-            return QueueSource(store.queue(address.name), arguments.visibility)
-        return TransportSource(store.transport(address.name), arguments.visibility, arguments.min_priority)
-
-    plan = Plan(
-        command=command,
-        worker=names.new_worker_id() if arguments.worker is None else names.name(arguments.worker, "--worker"),
-        parallel=arguments.parallel,
-        drain=arguments.drain,
-        at_most=arguments.max,
-        timeout=arguments.timeout,
+    log = WorkLog(verbose=arguments.verbose, quiet=session.quiet)
+    worker = CommandWorker(
+        store,
         grace=arguments.grace,
-        raw=arguments.raw,
-        url=session.url,
+        worker_id=names.new_worker_id() if arguments.worker is None else names.name(arguments.worker, "--worker"),
+        # What ends by itself soon leaves sweeping to those that stay.
+        housekeeping=not arguments.drain and arguments.max is None,
+        at_once=arguments.parallel,
+        at_most=arguments.max,
+        on_settled=log.on_settled,
     )
-    log = Log(verbose=arguments.verbose, quiet=session.quiet)
-    stop = Stop()
-    running = Work(plan, [source(address) for address in addresses], stop, log.say)
+    executor = Command(command, session.url, raw=arguments.raw)
+    for address in addresses:
+        worker.execute(
+            *address,
+            executor,
+            timeout=arguments.timeout,
+            visibility=arguments.visibility,
+            min_priority=arguments.min_priority,
+        )
+    drain = Drain(worker, [_look(store, address, arguments.min_priority) for address in addresses])
     try:
-        with _Signals(stop):
-            left = running.run()
-    except CannotStart as error:
+        with log, drain if arguments.drain else nullcontext():
+            worker.run()
+    except CannotRun as error:
         raise CommandError(FAILED, f"{error}; what was claimed for it was given back") from None
-    counts = running.counts
-    log.say("result", ", ".join(f"{name} {counts[name]}" for name in counts if counts[name]) or "nothing to do")
-    if stop.count > 1:
-        return 128 + stop.number
-    if left is Left.SUSPENDED:
+    log.say("remark", log.result())
+    if len(worker.stopped_by) > 1:
+        return 128 + worker.stopped_by[-1]
+    if drain.error is not None:
+        raise drain.error
+    if drain.left is Left.SUSPENDED:
         raise CommandError(FAILED, "what is left is suspended: see `rota stats`, then `rota resume`")
     return OK
+
+
+def _look(store: Store, address: Address, floor: int | None) -> Callable[[], Left]:
+    if address.kind == "queue":
+        return partial(left_in_queue, store.queue(address.name))
+    return partial(left_in_transport, store.transport(address.name), floor)
 
 
 def _executable(name: str) -> str:
@@ -72,48 +85,3 @@ def _executable(name: str) -> str:
     if found is None:
         raise CommandError(USAGE, f"there is no command {name!r} that can be run")
     return found
-
-
-class Log:
-    """One line on stderr for each thing worth telling."""
-
-    def __init__(self, *, verbose: bool, quiet: bool) -> None:
-        self._verbose = verbose
-        self._quiet = quiet
-        self._lock = threading.Lock()
-
-    def say(self, kind: str, text: str) -> None:
-        """Tell a problem always, a remark unless quiet, a detail only when verbose."""
-        if (kind == "detail" and not self._verbose) or (kind != "problem" and self._quiet):
-            return
-        with self._lock:
-            try:
-                print(f"rota work: {escape(text)}", file=sys.stderr, flush=True)
-            except (OSError, ValueError):
-                # Whoever read our messages is gone; the work goes on.
-                pass
-
-
-class _Signals:
-    """While inside, SIGINT, SIGTERM and SIGHUP are counted instead of ending the process."""
-
-    def __init__(self, stop: Stop) -> None:
-        self._stop = stop
-        self._before: dict[int, object] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-            # What the parent made us ignore (nohup) stays ignored; Ctrl-C of a shell's background job likewise.
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before.setdefault(number, signal.signal(number, self._count))
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-
-    def _count(self, number: int, frame: FrameType | None) -> None:
-        # Plain assignments only: a lock taken here could be held by the very code that was interrupted.
-        self._stop.number = number
-        self._stop.count += 1

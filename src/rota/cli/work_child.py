@@ -1,9 +1,8 @@
-"""One command run for one item: its input, its environment, its process group, its end."""
+"""The process of one command: its input, its environment, its process group, its end."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import selectors
 import signal
@@ -13,9 +12,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from rota.cli.work_items import ITEM_VARIABLES
+from rota.worker.outcomes import CannotRun
+from rota.worker.plan import Why
 
 # Between SIGTERM and SIGKILL.
 KILL_AFTER = 5.0
@@ -23,68 +23,68 @@ KILL_AFTER = 5.0
 TAIL_BYTES = 8 * 1024
 _CHUNK = 64 * 1024
 _LAST_READS = 32
-# How often the runner looks whether the child was to be ended.
+# How often its thread looks whether it is to end.
 _LOOK = 0.1
 # The system refuses longer single variables; headers beyond this stay in the store.
 _LONGEST_VARIABLE = 64 * 1024
 
+# Everything that may be set about an item.
+ITEM_VARIABLES = frozenset(
+    f"ROTA_{name}"
+    for name in (
+        *("KIND", "QUEUE", "TRANSPORT", "ID", "SEQ", "GROUP", "NAME", "ATTEMPT", "MAX_ATTEMPTS"),
+        *("TOKEN", "WORKER", "PRIORITY", "HEADERS"),
+    )
+)
+
 _POSIX = os.name == "posix"
 _stderr_lock = threading.Lock()
-
-Reason = Literal["lost", "timeout", "stopped"]
 
 
 class Ended(NamedTuple):
     """How a command ended: its exit status (negative: a signal), why we ended it if we did, its last words."""
 
     status: int
-    ended_by_us: Reason | None
+    ended_by_us: Why | None
     tail: str
-
-
-class CannotStart(Exception):
-    """The command cannot be started at all: no other item would fare better."""
 
 
 class TooLarge(Exception):
     """This item's variables are too large for a process; others may be fine."""
 
 
-def payload_bytes(payload: Any, *, raw: bool) -> bytes:
-    """What the command reads on stdin: JSON and a line end, or with ``raw`` a string payload as it is."""
-    if raw and isinstance(payload, str):
-        return payload.encode()
-    return json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-
-
 class Child:
-    """A running command. ``end`` may be called from any thread, everything else belongs to the thread that runs it."""
+    """A running command. ``kill`` may be called from any thread, everything else belongs to the thread that runs it.
 
-    def __init__(self, command: list[str], payload: bytes, variables: Mapping[str, str]) -> None:
+    ``why`` says whether it is to end: ``left`` means now, anything else SIGTERM first and SIGKILL later.
+    """
+
+    def __init__(
+        self, command: list[str], payload: bytes, variables: Mapping[str, str], why: Callable[[], Why | None]
+    ) -> None:
         self._tail = b""
-        self._reason: Reason | None = None
+        self._why = why
+        self._reason: Why | None = None
         self._kill_at = float("inf")
-        self._term_sent = False
         self._process = _start(command, payload, variables)
+        self.how = ""
+        """For people: how it ended."""
 
-    def end(self, reason: Reason, *, at_once: bool = False) -> None:
-        """Ask for its end: SIGTERM now and SIGKILL later, or SIGKILL now. The first reason stands."""
-        self._reason = self._reason or reason
-        self._kill_at = 0.0 if at_once else min(self._kill_at, time.monotonic() + KILL_AFTER)
+    def kill(self) -> None:
+        """SIGKILL, to it and to what it started."""
+        if self._process.returncode is None:
+            self._signal(signal.SIGKILL if _POSIX else signal.SIGTERM)
 
-    def run(self, timeout: float | None) -> Ended:
+    def run(self) -> Ended:
         """Pass its stderr on until it has ended."""
         process = self._process
         assert process.stderr is not None
-        give_up = float("inf") if timeout is None else time.monotonic() + timeout
         os.set_blocking(process.stderr.fileno(), False)
         with process.stderr, selectors.DefaultSelector() as selector:
             selector.register(process.stderr, selectors.EVENT_READ)
             watch = _watch_exit(process, selector)
             try:
                 while process.poll() is None:
-                    if time.monotonic() >= give_up and self._reason is None:
-                        self.end("timeout")
                     self._obey()
                     ready = selector.select(_LOOK if watch is not None else _LOOK / 5)
                     for key, _ in ready:
@@ -97,23 +97,23 @@ class Child:
             finally:
                 if watch is not None:
                     os.close(watch)
-        if self._term_sent:
+        if self._reason is not None:
             # Whatever it started and that did not care for SIGTERM.
             self._signal(signal.SIGKILL if _POSIX else signal.SIGTERM)
         # One that ended before our signal reached it ended by itself.
-        return Ended(
-            process.returncode, self._reason if self._term_sent else None, self._tail.decode("utf-8", "replace").strip()
-        )
+        return Ended(process.returncode, self._reason, self._tail.decode("utf-8", "replace").strip())
 
     def _obey(self) -> None:
-        if self._reason is None:
+        why = self._why()
+        if why is None:
             return
-        if time.monotonic() >= self._kill_at:
-            self._term_sent = True
+        if self._reason is None:
+            self._kill_at = time.monotonic() + KILL_AFTER
+        if why == "left" or time.monotonic() >= self._kill_at:
             self._signal(signal.SIGKILL if _POSIX else signal.SIGTERM)
-        elif not self._term_sent:
-            self._term_sent = True
+        elif self._reason is None:
             self._signal(signal.SIGTERM)
+        self._reason = why
 
     def _signal(self, number: signal.Signals) -> None:
         try:
@@ -151,7 +151,7 @@ def _start(command: list[str], payload: bytes, variables: Mapping[str, str]) -> 
         except OSError as error:
             if error.errno == errno.E2BIG:
                 raise TooLarge(f"its variables are too large for a process: {error.strerror}") from None
-            raise CannotStart(f"cannot start {command[0]!r}: {error.strerror}") from None
+            raise CannotRun(f"cannot start {command[0]!r}: {error.strerror}") from None
 
 
 def _environment(variables: Mapping[str, str]) -> dict[Any, Any]:

@@ -84,14 +84,19 @@ class Beats:
         # One that is due within a moment is taken along.
         soon = now + plan.beat_after(source.shortest) / 10
         for held in live:
-            if held.why is not None:
+            if not is_renewed(held):
                 continue
             at = held.since + plan.beat_after(source.visibility(held))
             if at <= soon:
                 due.append(held)
             elif at < soonest:
                 soonest = at
-            if timed and held.began and (timeout := held.handler.timeout if held.handler else None) is not None:
+            if (
+                timed
+                and held.why is None
+                and held.began
+                and (timeout := held.handler.timeout if held.handler else None) is not None
+            ):
                 if held.began + timeout <= now:
                     self._end(held, "timeout")
                 else:
@@ -99,7 +104,7 @@ class Beats:
         if not due:
             return soonest
         paused = self._failed.get(source, 0.0)
-        return min(soonest, paused if paused > now else self._beat(source, [one for one in due if one.why is None]))
+        return min(soonest, paused if paused > now else self._beat(source, [one for one in due if is_renewed(one)]))
 
     def _beat(self, source: Source, due: list[Held]) -> float:
         if not due:
@@ -121,7 +126,7 @@ class Beats:
             if alive:
                 held.since = start
                 soonest = min(soonest, start + plan.beat_after(source.visibility(held)))
-            elif held in source.live and held.why is None and not held.handle.settled:
+            elif held in source.live and is_renewed(held) and not held.handle.settled:
                 # One whose handler ended meanwhile was not lost, nor one it settled itself.
                 with source.lock:
                     source.counters.lost += 1
@@ -134,3 +139,8 @@ class Beats:
                 )
                 self._end(held, "lost")
         return soonest
+
+
+def is_renewed(held: Held) -> bool:
+    """Whether nobody has given it up."""
+    return held.why is None or plan.is_renewed(held.why, held.handler is not None and held.handler.ends_for_sure)

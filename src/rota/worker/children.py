@@ -22,17 +22,16 @@ _LOOK = 0.1
 _ENDING = 2.0
 
 
-class ChildDied(Exception):
+class OutsideError(Exception):
+    """A failure outside of this process; its text is the item's error."""
+
+
+class ChildDied(OutsideError):
     """The child ended in the middle of an item."""
 
 
-class RaisedInChild(Exception):
+class RaisedInChild(OutsideError):
     """Stands for an exception of the handler; its text is the child's traceback."""
-
-
-def raised_in(error: BaseException | None) -> str | None:
-    """The error text that was made in the child, or for a child that died, None for others."""
-    return str(error) if isinstance(error, RaisedInChild | ChildDied) else None
 
 
 class Child:
@@ -67,7 +66,7 @@ class Child:
         while not self._here.poll(0):
             if held.why is not None:
                 self.kill()
-                raise ChildDied(f"ended: {held.why}" + (f" after {timeout:g} s" if held.why == "timeout" else ""))
+                raise ChildDied(f"timed out after {timeout:g} s" if held.why == "timeout" else f"ended: {held.why}")
             ready = wait([self._here, self._process.sentinel], _LOOK)
             if self._process.sentinel in ready and not self._here.poll(0):
                 self._died()

@@ -76,22 +76,31 @@ class Fetcher:
 
     def _round(self) -> None:
         source = self._source
-        n = source.room(self._settler.backlog)
+        n, limits = source.room(self._settler.backlog), source.limits
+        if limits is not None:
+            n = limits.take(source, n)
         if n <= 0:
             self._wait_for_room()
             return
         source.waiter.clear()
         since = _monotonic()
+        helds: list[Held] = []
+        failure: Exception | None = None
         try:
-            helds = source.claim(n)
-        except (StoreClosed, SchemaMismatch, ValueError, TypeError):
-            # Nothing that passes.
-            raise
-        except EngineBusy:
-            source.waiter.wait(plan.outage_pause(1, source.core.rng.random()))
-            return
-        except Exception as error:
-            self._failed(error)
+            try:
+                helds = source.claim(n)
+            except (StoreClosed, SchemaMismatch, ValueError, TypeError):
+                # Nothing that passes.
+                raise
+            except Exception as error:
+                failure = error
+            if helds:
+                self._hand_over(helds, since)
+        finally:
+            if limits is not None:
+                limits.claimed(n, len(helds))
+        if failure is not None:
+            self._failed(failure)
             return
         if helds:
             received(source, _monotonic() - since)
@@ -100,9 +109,7 @@ class Fetcher:
             tell(INFO, "store_back", source=source.label)
         if not helds:
             self._wait_for_work()
-            return
-        self._hand_over(helds, since)
-        if len(helds) < n and not self._stopped:
+        elif len(helds) < n and not self._stopped:
             source.waiter.wait(_BREATH)
 
     def _hand_over(self, helds: list[Held], since: float) -> None:
@@ -125,7 +132,7 @@ class Fetcher:
         source.room_made.clear()
         source.hungry = True
         # Room that was made before we said so was told to nobody.
-        if source.room(self._settler.backlog) <= 0 and not self._stopped:
+        if not self._has_room() and not self._stopped:
             source.room_made.wait(_LOOK)
         source.hungry = False
         surplus = source.surplus()
@@ -133,6 +140,11 @@ class Fetcher:
             for held in surplus:
                 source.live.discard(held)
             self._give_back(surplus)
+
+    def _has_room(self) -> bool:
+        source = self._source
+        room = source.room(self._settler.backlog) > 0
+        return room and (source.limits is None or source.limits.may_take(source))
 
     def _give_back(self, helds: list[Held]) -> None:
         for held in helds:
@@ -154,6 +166,9 @@ class Fetcher:
 
     def _failed(self, error: Exception) -> None:
         """Not the end: it is asked again, less and less often, at least every second."""
+        if isinstance(error, EngineBusy):
+            self._source.waiter.wait(plan.outage_pause(1, self._source.core.rng.random()))
+            return
         self._failures += 1
         if self.failing_since is None:
             self.failing_since = time.time()

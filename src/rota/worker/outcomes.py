@@ -40,6 +40,13 @@ class Snooze(Exception):
         super().__init__(f"snoozed for {self.delay:g} s")
 
 
+class CannotRun(Exception):
+    """Raised by what runs handlers outside of this process: it cannot run any, so no other item would fare better.
+
+    The item is given back, the worker stops, and this is what its run raises.
+    """
+
+
 def error_text(error: BaseException) -> str:
     """The traceback as an item's error, without the worker's own frames; never a reason to fail (D4)."""
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from rota.worker.outcomes import Fail, Retry, Snooze, error_text
+from rota.worker.outcomes import CannotRun, Fail, Retry, Snooze, error_text
 
 # -- How an item ends --------------------------------------------------------------------------------------------------
 
@@ -46,7 +46,7 @@ def settlement(
         return Settlement("retry", f"timed out after {timeout:g} s")
     if error is None:
         return NOTHING if settled else ACK if result is None else Settlement("ack", result=result)
-    if why == "stopped":
+    if why == "stopped" or isinstance(error, CannotRun):
         return RELEASE
     if isinstance(error, Snooze):
         return Settlement("release", delay=error.delay)
@@ -144,6 +144,15 @@ def beat_again_after(visibility: float) -> float:
     return min(max(visibility * _RETRY_SHARE, _SHORTEST), _RETRY_LONGEST)
 
 
+def is_renewed(why: Why | None, ends_for_sure: bool) -> bool:
+    """Whether an item is still renewed, which we ended or gave up for this reason.
+
+    Where the end is certain, since it can be forced, the claim is held until then: nobody else may begin before. Else
+    it must be able to lapse, or a handler that does not end would keep its item for ever.
+    """
+    return why is None or (ends_for_sure and why in ("timeout", "stopped"))
+
+
 # -- Pauses ------------------------------------------------------------------------------------------------------------
 
 
@@ -172,15 +181,17 @@ def sweep_look_pause(chance: float) -> float:
 
 Phase = Literal["finishing", "cancelling", "leaving"]
 # Handlers that were cancelled get so long to clean up; less when we were told twice.
-_LAST_WORDS, _URGENT_WORDS = 2.0, 0.5
+LAST_WORDS, _URGENT_WORDS = 2.0, 0.5
 
 
-def phase(held: int, elapsed: float, grace: float | None, urgent_at: float | None) -> Phase:
-    """What a worker does ``elapsed`` seconds after it was told to stop, and told again at ``urgent_at``, if it was."""
+def phase(held: int, elapsed: float, grace: float | None, urgent_at: float | None, words: float = LAST_WORDS) -> Phase:
+    """What a worker does ``elapsed`` seconds after it was told to stop, and told again at ``urgent_at``, if it was.
+
+    ``words``: seconds that handlers get to end after they were cancelled.
+    """
     if not held:
         return "leaving"
     end = float("inf") if grace is None else grace
-    words = _LAST_WORDS
     if urgent_at is not None and urgent_at < end + words:
         end, words = min(end, urgent_at), _URGENT_WORDS
         return "finishing" if elapsed < end else "cancelling" if elapsed < urgent_at + words else "leaving"

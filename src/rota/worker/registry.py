@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from rota import names, units
 from rota.codecs import Codec, JsonCodec
@@ -13,15 +13,45 @@ from rota.units import Duration
 from rota.worker import signature
 from rota.worker.signature import SourceKind
 
+if TYPE_CHECKING:
+    from rota.worker.sources import Held
+
 DEFAULT_CONCURRENCY = 10
 
-Runs = Literal["loop", "thread", "process"]
+Runs = Literal["loop", "thread", "process", "command"]
+
+
+class Executor(Protocol):
+    """Handles items by something that is no Python function and can be made to end: a command.
+
+    ``handle`` is called in a thread of its own for each item, and must end soon after the item's ``why`` was set. It
+    returns for an ack, raises what a handler may raise, or ``OutsideError`` with the item's error text.
+    """
+
+    label: str
+    last_words: float
+    """So long what it runs may take to end, seconds."""
+
+    def handle(self, held: Held) -> None: ...
+
+    def kill(self, held: Held) -> None:
+        """End what runs for this item now. From any thread; quiet when nothing runs."""
 
 
 class Handler:
-    """A function with what was said of it."""
+    """A function, or an executor in its place, with what was said of it."""
 
-    __slots__ = ("cancel_on_lost", "codec", "function", "invoke", "label", "runs", "takes_payload", "timeout")
+    __slots__ = (
+        "cancel_on_lost",
+        "codec",
+        "executor",
+        "function",
+        "invoke",
+        "label",
+        "runs",
+        "takes_payload",
+        "timeout",
+    )
 
     def __init__(
         self,
@@ -29,11 +59,13 @@ class Handler:
         kind: SourceKind,
         *,
         timeout: Duration | None,
-        processes: bool,
-        cancel_on_lost: bool,
-        codec: Codec | None,
+        processes: bool = False,
+        cancel_on_lost: bool = True,
+        codec: Codec | None = None,
+        executor: Executor | None = None,
     ) -> None:
         taken = signature.read(function, kind)
+        self.executor = executor
         self.function = function
         self.label = signature.label_of(function)
         self.invoke = taken.invoke
@@ -42,10 +74,17 @@ class Handler:
         self.cancel_on_lost = cancel_on_lost
         self.codec = check_codec(codec) or _inferred(taken.payload_type)
         self.runs: Runs = "loop" if taken.is_async else "process" if processes else "thread"
+        if executor is not None:
+            self.label, self.runs = executor.label, "command"
         if processes and taken.is_async:
             raise TypeError(f"{self.label} is async, and processes=True is for plain functions")
         if processes and taken.takes_handle:
             raise TypeError(f"{self.label} runs in a process of its own, where only its payload can be had, no handle")
+
+    @property
+    def ends_for_sure(self) -> bool:
+        """Whether what it runs can be made to end."""
+        return self.runs in ("process", "command")
 
 
 def _inferred(payload_type: Any) -> Codec | None:

@@ -6,7 +6,7 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from rota.worker import plan
@@ -15,6 +15,7 @@ from rota.worker.coroutines import LoopRunner
 from rota.worker.fetching import Fetcher
 from rota.worker.health import State, WorkerHealth
 from rota.worker.housekeeping import Housekeeping
+from rota.worker.limits import Limits
 from rota.worker.logs import INFO, WARNING, tell
 from rota.worker.plan import Why
 from rota.worker.registry import Registry
@@ -25,7 +26,7 @@ from rota.worker.threads import ThreadRunner
 if TYPE_CHECKING:
     from rota.sync.store import Store
 
-Order = Literal["stop", "signal", "now"]
+Order = Literal["finish", "stop", "signal", "now"]
 _LOOK = 0.02
 # For recording what ended last, and for claims under way.
 _PATIENCE = 5.0
@@ -45,6 +46,8 @@ class Runtime:
         worker_id: str,
         grace: float | None,
         housekeeping: bool,
+        limits: Limits | None = None,
+        on_settled: Callable[[Sequence[Held], int], None] | None = None,
     ) -> None:
         self._grace = grace
         self._loop = loop
@@ -62,17 +65,24 @@ class Runtime:
         self.on_blocked: Callable[[], None] | None = None
         """Called when everything is given back and a handler still blocks the loop."""
         self.sources = [make_source(spec, store, worker_id) for spec in registry.sources.values()]
+        if limits is not None:
+            limits.watch(self.sources, lambda: self.orders.put("finish"))
+            for source in self.sources:
+                source.limits = limits
         self._settler = Settler()
+        self._settler.on_settled = on_settled
         self._coroutines = LoopRunner(loop, self._settler.put, self._cancelled_outside)
         self._beats = Beats(self.sources, self._end)
         self._threads: dict[Source, ThreadRunner] = {
-            source: ThreadRunner(source, self._settler.put, self._beats.watch)
+            source: ThreadRunner(source, self._settler.put, self._beats.watch, self._on_broken)
             for source in self.sources
             if any(handler.runs != "loop" for handler in source.spec.handlers)
         }
         self._fetchers = [
             Fetcher(source, self._give, self._settler, self._beats, self._on_broken) for source in self.sources
         ]
+        executors = [handler.executor for source in self.sources for handler in source.spec.handlers]
+        self._words = max(plan.LAST_WORDS, *(one.last_words for one in executors if one is not None), 0.0)
         self._housekeeping = Housekeeping(store, self.sources, worker_id) if housekeeping else None
         self._supervisor = threading.Thread(target=self._supervise, name="rota-supervisor", daemon=True)
 
@@ -156,8 +166,12 @@ class Runtime:
 
     def _on_broken(self, error: BaseException) -> None:
         """Something that does not pass by itself: stop, and let whoever runs us know."""
-        self.broken = self.broken or error
-        self.orders.put("stop")
+        first, self.broken = self.broken is None, self.broken or error
+        for fetcher in self._fetchers:
+            fetcher.stop()
+        if first:
+            # Told twice, running handlers would get no grace.
+            self.orders.put("stop")
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
@@ -184,11 +198,13 @@ class Runtime:
 
     def _stop(self, order: Order) -> None:
         self.state = "stopping"
-        began = time.monotonic()
         for fetcher in self._fetchers:
             fetcher.stop()
         if self._housekeeping is not None:
             self._housekeeping.stop()
+        if order == "finish":
+            order = self._let_finish()
+        began = time.monotonic()
         for source in self.sources:
             self._give_back(source, source.take_waiting())
         tell(INFO, "worker_stopping", order=order, running=self._held(), grace=self._grace)
@@ -204,8 +220,19 @@ class Runtime:
             self._housekeeping.join(_PATIENCE)
         until = time.monotonic() + _PATIENCE / 2
         for source, threads in self._threads.items():
-            if not source.in_threads:
+            if not source.in_threads or any(handler.executor for handler in source.spec.handlers):
                 threads.join(until)
+
+    def _let_finish(self) -> Order:
+        """Wait until everything claimed was handled, as long as it takes, or until another order comes."""
+        while self._held():
+            try:
+                order = self.orders.get(timeout=_LOOK)
+            except queue.Empty:
+                continue
+            if order != "finish":
+                return order
+        return "finish"
 
     def _held(self) -> int:
         return sum(len(source.live) for source in self.sources)
@@ -215,15 +242,17 @@ class Runtime:
         cancelled = False
         while True:
             elapsed = time.monotonic() - began
-            phase = plan.phase(self._held(), elapsed, self._grace, urgent_at)
+            phase = plan.phase(self._held(), elapsed, self._grace, urgent_at, self._words)
             if phase == "leaving":
                 return
             if phase == "cancelling" and not cancelled:
                 cancelled = True
                 self._cancel_all()
             try:
-                self.orders.get(timeout=_LOOK)
+                order = self.orders.get(timeout=_LOOK)
             except queue.Empty:
+                continue
+            if order == "finish":
                 continue
             # Told again: now.
             if urgent_at is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rota.errors import OutcomeUnknown, StoreClosed
@@ -51,6 +51,8 @@ class Settler:
         self._under_way = 0
         self._closing: float | None = None
         self.failing_since: float | None = None
+        self.on_settled: Callable[[Sequence[Held], int], None] | None = None
+        """Told of items that were settled together, and how many of them could be."""
         self._thread = threading.Thread(target=self._run, name="rota-settle", daemon=True)
         self.start = self._thread.start
 
@@ -159,6 +161,8 @@ class Settler:
             counters.failed += count
         else:
             counters.released += count
+        if self.on_settled is not None:
+            self.on_settled(deed.helds, count)
         if missing > 0:
             self._count_lost(deed.source, missing)
             fields: dict[str, Any] = {"source": deed.source.label}

@@ -18,6 +18,7 @@ from rota.units import MICROSECONDS
 from rota.wakeups import ThreadWaiter
 from rota.worker import handles, plan
 from rota.worker.health import Counters, SourceHealth
+from rota.worker.limits import Limits
 from rota.worker.logs import WARNING, item_fields, reason, tell
 from rota.worker.plan import Settlement, Why
 from rota.worker.registry import Handler, SourceSpec
@@ -70,7 +71,9 @@ class Source:
         self.shortest = float("inf")
         """The shortest visibility claimed so far, in seconds."""
         # Handlers of different kinds share the slots, so that nothing may be claimed ahead of free ones.
-        self.ahead_allowed = len({handler.runs for handler in spec.handlers}) == 1
+        # What takes a process each is claimed when it can begin.
+        kinds = {handler.runs for handler in spec.handlers}
+        self.ahead_allowed = len(kinds) == 1 and "command" not in kinds
         self._pace = plan.Pace()
         self._busy_since = self._arrived_at = _monotonic()
         self.idle_since = self._busy_since
@@ -80,6 +83,7 @@ class Source:
         self.refill_at = 0
         self.room_made = threading.Event()
         self.waiter = ThreadWaiter("")
+        self.limits: Limits | None = None
 
     # -- How much to claim -------------------------------------------------------------------------------------------
 
@@ -129,6 +133,8 @@ class Source:
 
     def feed(self) -> None:
         """Wake the fetching thread if it waits for room and there is some."""
+        if self.limits is not None:
+            self.limits.feed()
         if self.hungry and len(self.live) <= self.refill_at:
             self.hungry = False
             self.room_made.set()

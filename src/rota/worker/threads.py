@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rota.worker import plan
-from rota.worker.children import Child, ChildDied, raised_in
+from rota.worker.children import Child, ChildDied, OutsideError
 from rota.worker.coroutines import note_end
+from rota.worker.outcomes import CannotRun
 from rota.worker.plan import Why
 from rota.worker.sources import Held, Source
 from rota.worker.tracing import handling
@@ -21,13 +22,20 @@ _monotonic = time.monotonic
 
 
 class ThreadRunner:
-    """The threads of one source. With processes each thread has a child that does the work."""
+    """The threads of one source. With processes and commands each thread waits for what does the work."""
 
-    def __init__(self, source: Source, put: Callable[[Held], None], watch: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        put: Callable[[Held], None],
+        watch: Callable[[float], None],
+        broken: Callable[[BaseException], None],
+    ) -> None:
         self._source = source
         self._put = put
         # Told when a handler's time will be over.
         self._watch = watch
+        self._broken = broken
         # One token for each item that waits: the items themselves can be taken back.
         self._tokens: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -72,6 +80,9 @@ class ThreadRunner:
             if handler.runs == "process":
                 with handling(held):
                     result = self._in_child(held, children)
+            elif handler.executor is not None:
+                with handling(held):
+                    handler.executor.handle(held)
             else:
                 # A context of its own: nothing a handler sets there reaches the next one.
                 within = contextvars.Context()
@@ -101,10 +112,12 @@ class ThreadRunner:
         source, now = held.source, _monotonic()
         handler = held.handler
         assert handler is not None
-        text = raised_in(error)
+        if isinstance(error, CannotRun):
+            # First, so that what is given back is not claimed again.
+            self._broken(error)
         held.settlement = plan.settlement(error, held.why, handler.timeout, result, settled=held.handle.settled)
-        if text is not None and held.settlement.kind == "retry" and held.why is None:
-            held.settlement = held.settlement._replace(error=text)
+        if isinstance(error, OutsideError) and held.settlement.kind == "retry":
+            held.settlement = held.settlement._replace(error=str(error))
         with source.lock:
             source.in_threads -= 1
             source.counters.handled += 1
@@ -123,11 +136,13 @@ class ThreadRunner:
             return
         handler = held.handler
         assert handler is not None
-        in_child = handler.runs == "process"
-        if held.why is None:
-            held.why = "overdue" if why == "timeout" and not in_child else why
-        if in_child:
-            # A child's thread looks every tenth of a second; it kills the child and is there to tell.
+        outside = handler.ends_for_sure
+        if held.why is None or (outside and why in ("lost", "left")):
+            held.why = "overdue" if why == "timeout" and not outside else why
+        if outside:
+            # Its thread looks every tenth of a second; it ends what does the work and is there to tell.
+            if why == "left" and handler.executor is not None:
+                handler.executor.kill(held)
             return
         held.handle.lost.set()
 

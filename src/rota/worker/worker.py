@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -20,10 +20,12 @@ from rota.units import Duration
 from rota.worker import plan
 from rota.worker.endpoint import Address, parse_address
 from rota.worker.health import WorkerHealth
+from rota.worker.limits import Limits
 from rota.worker.logs import WARNING, tell
 from rota.worker.registry import Registry
 from rota.worker.runtime import Runtime
 from rota.worker.signals import heard_by
+from rota.worker.sources import Held
 from rota.worker.stepping import MovableClock, Stepper
 
 if TYPE_CHECKING:
@@ -65,6 +67,9 @@ class Worker:
         self._opening = False
         self._stop_asked = threading.Event()
         self._probes: Probes | None = None
+        # For `rota work`, see `rota.worker.commands`.
+        self._limits: Limits | None = None
+        self._on_settled: Callable[[Sequence[Held], int], None] | None = None
         self.stopped_by: tuple[int, ...] = ()
         """The numbers of the signals that stopped its last run; two or more: it was told twice."""
         if store is not None:
@@ -230,11 +235,12 @@ class Worker:
         with it. A second signal does that at once. Then it returns. Async handlers run on an event loop of its own,
         in this thread.
 
-        ``health``: a port on the loopback interface, or ``"HOST:PORT"``, where a small HTTP server answers ``/healthz``,
-        ``/readyz`` and ``/metrics`` (Prometheus) until the run ends; 0: any free port, ``health_address`` says which. A
-        port that is taken is logged and tried again.
+        ``health``: a port on the loopback interface, or ``"HOST:PORT"``, where a small HTTP server answers
+        ``/healthz``, ``/readyz`` and ``/metrics`` (Prometheus) until the run ends; 0: any free port, which
+        ``health_address`` tells. A port that is taken is logged and tried again.
 
-        Raises ``RuntimeError`` when it runs already or has no store; ``StoreClosed`` when its store was closed
+        Raises ``RuntimeError`` when it runs already or has no store; ``TypeError`` or ``ValueError`` for a ``health``
+        that is no address; ``StoreClosed`` when its store was closed
         meanwhile; ``SchemaMismatch`` and ``ValueError`` where the store cannot be worked on. A store that cannot be
         reached is waited for.
         """
@@ -307,6 +313,8 @@ class Worker:
             worker_id=self._worker_id,
             grace=self._grace,
             housekeeping=self._housekeeping,
+            limits=self._limits,
+            on_settled=self._on_settled,
         )
         runtime.is_cancelled = lambda: task is not None and task.cancelling() > 0
         with self._lock:
@@ -331,6 +339,14 @@ class Worker:
                 self._runtime.orders.put("now" if now else "stop")
                 if now:
                     self._runtime.orders.put("now")
+            elif self._opening:
+                self._stop_asked.set()
+
+    def finish(self) -> None:
+        """Claim no more, handle what is claimed as long as it takes, then stop. ``stop`` may follow. Any thread."""
+        with self._lock:
+            if self._runtime is not None:
+                self._runtime.orders.put("finish")
             elif self._opening:
                 self._stop_asked.set()
 
