@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import traceback
 
 from rota import rules, units
@@ -9,6 +11,8 @@ from rota.units import Duration
 
 # Of a longer text the middle is left out: the first lines say where, the last ones say what.
 _HEAD, _TAIL = 16_000, 40_000
+# What calls a handler; it is left out of a traceback.
+_CALLERS = tuple(os.path.dirname(file) + os.sep for file in (__file__, asyncio.__file__))
 
 
 class Retry(Exception):
@@ -50,9 +54,9 @@ class CannotRun(Exception):
 def error_text(error: BaseException) -> str:
     """The traceback as an item's error, without the worker's own frames; never a reason to fail (D4)."""
     try:
-        begin = error.__traceback__
-        # The first frame is the worker's, which called the handler.
-        inner = begin.tb_next if begin is not None else None
+        inner = error.__traceback__
+        while inner is not None and inner.tb_frame.f_code.co_filename.startswith(_CALLERS):
+            inner = inner.tb_next
         text = "".join(traceback.format_exception(type(error), error, inner)).rstrip()
     except Exception:
         text = rules.clean_error(error) or type(error).__name__
