@@ -36,7 +36,17 @@ def test_star_import_gives_the_public_names() -> None:
 
 
 def test_import_brings_no_heavy_module_and_no_thread() -> None:
-    heavy = ("asyncio", "sqlite3", "dataclasses", "inspect", "socket", "subprocess", "argparse", "pytest")
+    heavy = (
+        "opentelemetry",
+        "asyncio",
+        "sqlite3",
+        "dataclasses",
+        "inspect",
+        "socket",
+        "subprocess",
+        "argparse",
+        "pytest",
+    )
     code = (
         "import sys, threading\nbefore = set(sys.modules)\nimport rota\nimport json\n"
         "print(json.dumps([sorted(set(sys.modules) - before), threading.active_count()]))"
