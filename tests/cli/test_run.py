@@ -94,6 +94,29 @@ def test_it_works_off_what_the_url_names_until_it_is_stopped(
     assert result.out == ""
 
 
+ASKS = """
+from urllib.request import urlopen
+import rota
+
+worker = rota.Worker()
+
+@worker.queue("q")
+def handle(path) -> None:
+    host, port = worker.health_address
+    with urlopen(f"http://{host}:{port}{path}") as answer, open("answers", "a") as file:
+        print(path, answer.status, answer.readline().decode().strip(), file=file)
+    worker.stop()
+"""
+
+
+def test_health(cli: Cli, store: rota.Store, place: Path) -> None:
+    (place / "myapp" / "tasks.py").write_text(ASKS)
+    store.queue("q").enqueue("/readyz")
+    result = run(cli, "run", "myapp.tasks:worker", "--health", "0")
+    assert (place / "answers").read_text() == "/readyz 200 ready\n"
+    assert "health_listening address=127.0.0.1:" in result.err
+
+
 @pytest.mark.usefixtures("place")
 def test_what_is_logged_cannot_act_on_the_terminal_and_quiet_is_quiet(cli: Cli, store: rota.Store) -> None:
     queue = store.queue("q")
@@ -131,6 +154,7 @@ def test_the_application_s_own_logging_stays(cli: Cli, store: rota.Store, place:
         ("myapp:worker", "no worker at its top level"),
         ("myapp.tasks:empty", "no handlers"),
         ("myapp.tasks:worker --grace -1s", "--grace"),
+        ("myapp.tasks:worker --health 70000", "--health must be a port from 0 to 65535"),
         ("myapp.tasks:worker --url nonsense://x", "nonsense"),
     ],
 )

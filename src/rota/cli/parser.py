@@ -236,6 +236,11 @@ def _add_work(commands: Any) -> None:
         help="wait so long for running handlers (default: the worker's own)",
     )
     run.add_argument("--worker", metavar="ID", help="worker id (default: the worker's own)")
+    run.add_argument(
+        "--health",
+        metavar="[HOST:]PORT",
+        help="answer /healthz, /readyz and /metrics over HTTP (default host: 127.0.0.1; port 0: any free one)",
+    )
     run.add_argument("-v", "--verbose", action="store_true", help="log what Rota does in detail")
 
 

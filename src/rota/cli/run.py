@@ -39,9 +39,20 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         raise CommandError(USAGE, f"--grace must be 0 seconds or more, got {arguments.grace:g}")
     grace = worker.grace if arguments.grace is None else arguments.grace
     worker.configure(grace=grace, worker_id=arguments.worker)
+    _check_address(arguments.health)
     _set_up_logging(verbose=arguments.verbose, quiet=session.quiet)
-    worker.run()
+    worker.run(health=arguments.health)
     return OK if len(worker.stopped_by) < 2 else 128 + worker.stopped_by[-1]
+
+
+def _check_address(health: str | None) -> None:
+    from rota.worker.endpoint import parse_address
+
+    try:
+        if health is not None:
+            parse_address(health)
+    except ValueError as error:
+        raise CommandError(USAGE, f"--{error}") from None
 
 
 # -- Finding it ------------------------------------------------------------------------------------------------------
