@@ -124,8 +124,8 @@ class Fetcher:
             self._give_back(handled)
         elif handled:
             source.arrived(handled)
-            self._beats.arrived(source, since)
             self._give(source, handled)
+            self._beats.arrived(source, since)
 
     def _wait_for_room(self) -> None:
         source = self._source
