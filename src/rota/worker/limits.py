@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class Limits:
-    """How many items are held at once, and how many are claimed in all."""
+    """How many items are held at once, and how many are claimed in all.
+
+    An item takes a place until its outcome is recorded, so that never more are under a claim of ours.
+    """
 
     def __init__(self, at_once: int, at_most: int | None = None) -> None:
         self._at_once = at_once
@@ -24,11 +27,14 @@ class Limits:
         # Those that were refused, in their order: with few places and much to do, each source gets its turn.
         self._refused: deque[Source] = deque()
         self._lock = threading.Lock()
+        self._unsettled: Callable[[], int] = lambda: 0
         self._on_spent: Callable[[], None] = lambda: None
 
-    def watch(self, sources: Sequence[Source], on_spent: Callable[[], None]) -> None:
-        """These share it. ``on_spent``: called when as many were claimed as may be in all."""
+    def watch(self, sources: Sequence[Source], unsettled: Callable[[], int], on_spent: Callable[[], None]) -> None:
+        """These share it. ``unsettled``: how many ended and are not recorded; ``on_spent``: called when as many were
+        claimed as may be in all."""
         self._sources = sources
+        self._unsettled = unsettled
         self._on_spent = on_spent
 
     def take(self, source: Source, wanted: int) -> int:
@@ -72,7 +78,8 @@ class Limits:
             first.room_made.set()
 
     def _free(self) -> int:
-        free = self._at_once - self._reserved - sum(len(source.live) for source in self._sources)
+        held = sum(len(source.live) for source in self._sources) + self._unsettled()
+        free = self._at_once - self._reserved - held
         return free if self._left is None else min(free, self._left)
 
     def _is_behind(self, source: Source) -> bool:

@@ -65,11 +65,12 @@ class Runtime:
         self.on_blocked: Callable[[], None] | None = None
         """Called when everything is given back and a handler still blocks the loop."""
         self.sources = [make_source(spec, store, worker_id) for spec in registry.sources.values()]
+        self._settler = Settler()
         if limits is not None:
-            limits.watch(self.sources, lambda: self.orders.put("finish"))
+            limits.watch(self.sources, lambda: self._settler.backlog, lambda: self.orders.put("finish"))
+            self._settler.on_round = limits.feed
             for source in self.sources:
                 source.limits = limits
-        self._settler = Settler()
         self._settler.on_settled = on_settled
         self._coroutines = LoopRunner(loop, self._settler.put, self._cancelled_outside)
         self._beats = Beats(self.sources, self._end)

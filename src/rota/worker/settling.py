@@ -53,6 +53,8 @@ class Settler:
         self.failing_since: float | None = None
         self.on_settled: Callable[[Sequence[Held], int], None] | None = None
         """Told of items that were settled together, and how many of them could be."""
+        self.on_round: Callable[[], None] | None = None
+        """Called when the backlog may have become shorter."""
         self._thread = threading.Thread(target=self._run, name="rota-settle", daemon=True)
         self.start = self._thread.start
 
@@ -108,6 +110,8 @@ class Settler:
             else:
                 failures = 0
         self._under_way = sum(len(deed.helds) for deed in self._again)
+        if self.on_round is not None:
+            self.on_round()
 
     def _gather(self) -> list[Deed]:
         """What arrived, as deeds: first the acks of each source together, then the others, each for itself."""
