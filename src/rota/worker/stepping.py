@@ -32,10 +32,13 @@ class Stepper:
         self.store = store
         self._worker_id = worker_id
         self._sources = [make_source(spec, store, worker_id) for spec in registry.sources.values()]
+        self._has_async = any(handler.runs == "loop" for one in self._sources for handler in one.spec.handlers)
         self._loop: asyncio.Runner | None = None
 
     def step(self) -> bool:
         """Handle at most one item; whether there was one. The source that gave it goes last."""
+        if asyncio._get_running_loop() is not None and self._has_async:
+            raise RuntimeError("step() and drain() run async handlers on a loop of their own: call them outside of one")
         for source in list(self._sources):
             helds = source.claim(1)
             if helds:

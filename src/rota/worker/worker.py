@@ -17,7 +17,7 @@ from rota.facade.stores import declared
 from rota.facade.transports import OptionChanges
 from rota.sync.store import Store
 from rota.units import Duration
-from rota.worker import plan
+from rota.worker import loops, plan
 from rota.worker.endpoint import Address, parse_address
 from rota.worker.health import WorkerHealth
 from rota.worker.limits import Limits
@@ -244,7 +244,7 @@ class Worker:
         meanwhile; ``SchemaMismatch`` and ``ValueError`` where the store cannot be worked on. A store that cannot be
         reached is waited for.
         """
-        asyncio.run(self.arun(signals=signals, health=health))
+        loops.run(self.arun(signals=signals, health=health))
 
     async def arun(self, *, signals: bool = True, health: int | str | None = None) -> None:
         """``run`` on the running event loop, on which async handlers run too.
