@@ -157,6 +157,9 @@ class LoopRunner:
 def note_end(held: Held, error: BaseException | None) -> None:
     """Log how a handler ended, if that is worth a word."""
     what = held.settlement
+    if held.why == "overdue":
+        # Said when its time was over.
+        return
     if held.why is not None and held.why != "stopped":
         held.source.counters.timed_out += held.why == "timeout"
         if held.why == "timeout":

@@ -13,6 +13,7 @@ from typing import Any
 from rota.worker import plan
 from rota.worker.children import Child, ChildDied, OutsideError
 from rota.worker.coroutines import note_end
+from rota.worker.logs import WARNING, item_fields, tell
 from rota.worker.outcomes import CannotRun
 from rota.worker.plan import Why
 from rota.worker.sources import Held, Source
@@ -144,6 +145,11 @@ class ThreadRunner:
             if why == "left" and handler.executor is not None:
                 handler.executor.kill(held)
             return
+        if held.why == "overdue" and why == "timeout":
+            # It may never return: what there is to say is said now.
+            with held.source.lock:
+                held.source.counters.timed_out += 1
+            tell(WARNING, "handler_given_up", why=held.why, **item_fields(held.source, held.claim))
         held.handle.lost.set()
 
     def close(self) -> None:
