@@ -28,7 +28,7 @@ def test_help_tells_every_exit_code_and_every_command(capsys: Capture) -> None:
 
 
 COMMANDS = [
-    *("enqueue", "publish", "work", "run", "stats", "groups", "jobs", "show", "explain", "dead"),
+    *("enqueue", "publish", "work", "run", "stats", "top", "groups", "jobs", "show", "explain", "dead"),
     *("redrive", "purge", "cancel", "suspend", "resume", "sweep", "doctor", "migrate", "demo"),
 ]
 

@@ -66,6 +66,12 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def count_text(stats: Any, name: str) -> int | str:
+    """One of the counts of ``stats``; with a plus where it stands for that many or more."""
+    number: int = getattr(stats, name)
+    return f"{number}+" if name in stats.capped else number
+
+
 def payload_text(payload: Any) -> str:
     """A payload on one line: JSON, or the reason why it cannot be decoded."""
     if isinstance(payload, Exception):
@@ -106,18 +112,41 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
     if not raw:
         print(f"({empty})")
         return
-    numeric = [all(isinstance(row[i], int) for row in raw) for i in range(len(columns))]
-    cells = [[_cell(value) for value in row] for row in raw]
-    terminal = sys.stdout.isatty()
-    widths = [max(_width(row[i]) for row in [list(columns), *cells]) for i in range(len(columns))]
-    if terminal:
-        _narrow(widths, numeric, shutil.get_terminal_size().columns)
-        if has_rich():
-            _print_rich(columns, cells, widths, numeric)
-            return
-    for row in [[name.upper() for name in columns], *cells]:
-        line = (" " * _GAP).join(_fit(text, widths[i], numeric[i]) for i, text in enumerate(row))
-        print(line.rstrip())
+    terminal = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if terminal is not None and has_rich():
+        table = _Table(columns, raw, terminal)
+        # As wide as the table: rich would rather cut digits of ids than let the terminal wrap a line.
+        import_module("rich.console").Console(width=table.width).print(_rich(table))
+        return
+    for line in table_lines(columns, raw, terminal):
+        print(line)
+
+
+def table_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]], width: int | None) -> list[str]:
+    """The lines of a table, not longer than ``width`` if that can be."""
+    table = _Table(columns, rows, width)
+    return [
+        (" " * _GAP).join(_fit(text, table.widths[i], table.numeric[i]) for i, text in enumerate(row)).rstrip()
+        for row in [[name.upper() for name in columns], *table.cells]
+    ]
+
+
+def rich_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> Any:
+    """The same as something rich can show."""
+    return _rich(_Table(columns, rows, width))
+
+
+class _Table:
+    """Cells as text, and how wide their columns are."""
+
+    def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], width: int | None) -> None:
+        self.columns = columns
+        self.numeric = [all(isinstance(row[i], int) for row in rows) for i in range(len(columns))]
+        self.cells = [[_cell(value) for value in row] for row in rows]
+        self.widths = [max(_width(row[i]) for row in [list(columns), *self.cells]) for i in range(len(columns))]
+        if width is not None:
+            _narrow(self.widths, self.numeric, width)
+        self.width = sum(self.widths) + _GAP * len(self.widths)
 
 
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
@@ -142,19 +171,17 @@ def has_rich() -> bool:
     return True
 
 
-def _print_rich(columns: Sequence[str], cells: list[list[str]], widths: list[int], numeric: list[bool]) -> None:
-    # As wide as the table: rich would rather cut digits of ids than let the terminal wrap a line.
-    console = import_module("rich.console").Console(width=sum(widths) + _GAP * len(widths))
-    table = import_module("rich.table").Table(
+def _rich(table: _Table) -> Any:
+    shown = import_module("rich.table").Table(
         box=import_module("rich.box").SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP - 1, 0, 0)
     )
     text = import_module("rich.text").Text
-    for name, width, right in zip(columns, widths, numeric, strict=True):
-        table.add_column(name, width=width, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
-    for row in cells:
+    for name, width, right in zip(table.columns, table.widths, table.numeric, strict=True):
+        shown.add_column(name, width=width, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
+    for row in table.cells:
         # Text, not str: a payload with [brackets] is no markup.
-        table.add_row(*[text(cell) for cell in row])
-    console.print(table)
+        shown.add_row(*[text(cell) for cell in row])
+    return shown
 
 
 def _narrow(widths: list[int], numeric: list[bool], columns: int) -> None:

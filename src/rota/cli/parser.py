@@ -251,6 +251,12 @@ def _add_reading(commands: Any) -> None:
     stats = _add(commands, "stats", "reading:stats", "counts of queues and transports")
     stats.add_argument("addresses", metavar="ADDRESS", nargs="*", help="default: all")
 
+    top = _add(commands, "top", "top:top", "a live view: queues, transports, groups that lag, workers", json=False)
+    top.add_argument("addresses", metavar="ADDRESS", nargs="*", help="default: all")
+    top.add_argument("--interval", type=values.duration, default=2.0, metavar="TIME", help="between looks (default 2)")
+    top.add_argument("--once", action="store_true", help="look once, then end; else q or Ctrl-C ends it")
+    top.add_argument("--json", action="store_true", help="one JSON document on a line for each look")
+
     groups = _add(commands, "groups", "reading:groups", "groups of a transport that have messages")
     groups.add_argument("address", metavar="TRANSPORT")
     groups.add_argument("--state", choices=("ready", "leased", "parked", "suspended"))

@@ -10,11 +10,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rota.cli.addresses import Address, existing, resolve
 from rota.cli.exits import NOT_FOUND, OK, USAGE, CommandError
-from rota.cli.output import escape, payload_text, print_fields, print_json, print_table, record, seconds, when
+from rota.cli.output import (
+    count_text,
+    escape,
+    payload_text,
+    print_fields,
+    print_json,
+    print_table,
+    record,
+    seconds,
+    when,
+)
 from rota.cli.session import Session
 
 if TYPE_CHECKING:
-    from rota import JobRecord, QueueStats, TransportStats
+    from rota import JobRecord
 
 T = TypeVar("T")
 
@@ -44,7 +54,7 @@ def stats(arguments: argparse.Namespace, session: Session) -> int:
         rows: list[Sequence[Any]] = [
             (
                 name,
-                *(_count(one, state) for state in ("pending", "processing", "done", "dead")),
+                *(count_text(one, state) for state in ("pending", "processing", "done", "dead")),
                 seconds(one.oldest_ready_age),
                 when(one.next_due_at),
                 _yes(one.suspended),
@@ -60,7 +70,7 @@ def stats(arguments: argparse.Namespace, session: Session) -> int:
         rows = [
             (
                 name,
-                *(_count(one, kind) for kind in kinds),
+                *(count_text(one, kind) for kind in kinds),
                 seconds(one.oldest_ready_age),
                 when(one.next_due_at),
                 _yes(one.suspended),
@@ -229,11 +239,6 @@ def _job_fields(job: JobRecord) -> list[tuple[str, Any]]:
             value = payload_text(value)
         fields.append((name, value))
     return fields
-
-
-def _count(counts: QueueStats | TransportStats, name: str) -> int | str:
-    number: int = getattr(counts, name)
-    return f"{number}+" if name in counts.capped else number
 
 
 def _yes(flag: bool) -> str:
