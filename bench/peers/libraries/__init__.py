@@ -55,7 +55,7 @@ class Side(NamedTuple):
 
 SIDES = {
     "rota sync": Side("rota", "rota_engine", "Sync", "sync"),
-    "rota async": Side("rota", "rota_engine", "Async", "async"),
+    "rota async": Side("rota", "rota_engine", "Async", "async", works=True),
     "rota sync, prepare=False": Side("rota", "rota_engine", "Unprepared", "sync"),
     "pgqueuer async": Side("pgqueuer", "pgqueuer_jobs", "Async", "async", works=True),
     "pgqueuer sync": Side("pgqueuer", "pgqueuer_jobs", "Sync", "sync"),

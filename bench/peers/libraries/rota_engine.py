@@ -6,10 +6,14 @@ worker listens, so that it asks five times a second whether anybody does, where 
 
 from __future__ import annotations
 
+import asyncio
 from typing import ClassVar
 
 import rota
 from bench.peers.libraries import Countdown, Payload, batches
+
+# Handlers at a time.
+CONCURRENCY = 100
 
 
 class Sync:
@@ -59,7 +63,16 @@ class Async:
             await self._queue.enqueue_many(some)
 
     async def work(self, url: str, handled: Countdown) -> None:
-        raise NotImplementedError
+        worker = rota.Worker(rota.open(url, prepare=True))
+
+        @worker.queue("bench", concurrency=CONCURRENCY)
+        async def noop(payload: Payload) -> None:
+            handled()
+
+        running = asyncio.create_task(worker.arun(signals=False))
+        await handled.over.wait()
+        worker.stop()
+        await running
 
     async def close(self) -> None:
         await self._store.close()
