@@ -8,6 +8,7 @@ import time
 import rota
 
 URL = os.environ.get("ROTA_URL", "sqlite:///shop.db")
+log = logging.getLogger("shop")
 worker = rota.Worker(URL)
 
 
@@ -15,7 +16,7 @@ worker = rota.Worker(URL)
 def send_mail(payload: dict[str, str]) -> None:
     """A plain function runs in one of ``concurrency`` threads."""
     time.sleep(0.05)  # the real work
-    print("mail to", payload["to"], flush=True)
+    log.info("mail to %s", payload["to"])
 
 
 @worker.transport("orders", concurrency=8, visibility=30, max_deliveries=5)
@@ -24,7 +25,7 @@ def on_order(lease: rota.Lease) -> None:
     if lease.event == "paid" and lease.deliveries == 1:
         # The message comes back after a pause. Until then nothing overtakes it in its group.
         raise rota.Retry(delay=0.2, reason="the bank did not answer")
-    print(lease.group_id, lease.event, flush=True)
+    log.info("%s %s", lease.group_id, lease.event)
 
 
 def fill() -> None:
