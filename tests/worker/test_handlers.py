@@ -250,3 +250,16 @@ class TestRefusals:
 
 
 def wants_payload(payload: Any) -> None: ...
+
+
+@pytest.mark.parametrize("decorator", ["queue", "task", "transport"])
+def test_a_decorator_without_its_name_is_refused_at_once(decorator: str) -> None:
+    """It would take the function for the name, and the handler would never be registered."""
+    with pytest.raises(TypeError, match="name must be"):
+        getattr(rota.Worker(), decorator)(wants_payload)
+
+
+def test_what_is_no_store_is_refused() -> None:
+    for make in (rota.Worker, rota.Worker().bind):
+        with pytest.raises(TypeError, match="a URL or an opened store, got 5"):
+            make(5)  # type: ignore[operator]

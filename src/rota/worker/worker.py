@@ -127,6 +127,8 @@ class Worker:
         worker may know it.
         """
 
+        names.name(queue, "queue name")
+
         def decorate(function: F) -> F:
             return self._register(
                 "queue",
@@ -180,6 +182,9 @@ class Worker:
     def _register(
         self, kind: Any, name: str, task: str | None, handler: dict[str, Any], source: dict[str, Any]
     ) -> Callable[[F], F]:
+        # Checked here: written without its name, as @worker.queue, the decorator is called with the function alone.
+        names.name(name, f"{kind} name")
+
         def decorate(function: F) -> F:
             with self._lock:
                 if self._runtime is not None:
@@ -196,6 +201,8 @@ class Worker:
             if self._runtime is not None:
                 raise RuntimeError("this worker runs: bind it to another store when it has ended")
             self._forget_stepper()
+            if not isinstance(store, str) and not hasattr(store, "as_sync"):
+                raise TypeError(f"a worker's store is a URL or an opened store, got {store!r}")
             self._store = store if isinstance(store, str) else store.as_sync()
         return self
 
