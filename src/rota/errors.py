@@ -35,6 +35,14 @@ class TransactionAborted(RotaError):
 class EngineUnavailable(RotaError):
     """The engine could not be reached or opened; nothing happened."""
 
+    lasting: bool = False
+    """Whether trying again does not help: no such folder, not a database, no right. False where that is not known."""
+
+    def __init__(self, *args: object, lasting: bool = False) -> None:
+        super().__init__(*args)
+        if lasting:
+            self.lasting = True
+
 
 class OutcomeUnknown(RotaError):
     """The engine failed while committing: the write may or may not have happened (Q15 says how to repeat it)."""

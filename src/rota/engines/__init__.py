@@ -173,7 +173,9 @@ def _postgres(url: str, location: str, options: dict[str, Any]) -> Target:
     except ImportError:
         from rota.errors import EngineUnavailable
 
-        raise EngineUnavailable("postgresql:// needs the driver psycopg 3: pip install 'rota[postgres]'") from None
+        raise EngineUnavailable(
+            "postgresql:// needs the driver psycopg 3: pip install 'rota[postgres]'", lasting=True
+        ) from None
     given["schema"] = address.schema_name(schema)
     # Understood here, so that a wrong URL is a ValueError before any I/O.
     address.parse(location, options, schema)

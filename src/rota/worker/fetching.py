@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rota.errors import EngineBusy, RotaError, SchemaMismatch, StoreClosed
+from rota.errors import EngineBusy, EngineUnavailable, RotaError, SchemaMismatch, StoreClosed
 from rota.facade.waiting import POLL, pause_until
 from rota.worker import plan
 from rota.worker.logs import INFO, WARNING, tell
@@ -93,6 +93,8 @@ class Fetcher:
                 # Nothing that passes.
                 raise
             except Exception as error:
+                if isinstance(error, EngineUnavailable) and error.lasting:
+                    raise
                 failure = error
             if helds:
                 self._hand_over(helds, since)

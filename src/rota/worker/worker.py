@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -12,16 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 import rota.sync.store as stores
 from rota import names, units
 from rota.codecs import Codec
-from rota.errors import EngineBusy, EngineUnavailable
 from rota.facade.stores import declared
 from rota.facade.transports import OptionChanges
 from rota.sync.store import Store
 from rota.units import Duration
-from rota.worker import loops, plan
+from rota.worker import loops
 from rota.worker.endpoint import Address, parse_address
 from rota.worker.health import WorkerHealth
 from rota.worker.limits import Limits
-from rota.worker.logs import WARNING, tell
+from rota.worker.opening import opened
 from rota.worker.registry import Registry
 from rota.worker.runtime import Runtime
 from rota.worker.signals import heard_by
@@ -248,8 +246,9 @@ class Worker:
 
         Raises ``RuntimeError`` when it runs already or has no store; ``TypeError`` or ``ValueError`` for a ``health``
         that is no address; ``StoreClosed`` when its store was closed
-        meanwhile; ``SchemaMismatch`` and ``ValueError`` where the store cannot be worked on. A store that cannot be
-        reached is waited for.
+        meanwhile; ``SchemaMismatch``, ``ValueError`` and ``EngineUnavailable`` where the store cannot be worked on and
+        waiting would not help (no such folder, not a database, no right). A store that is busy or cannot be reached is
+        waited for.
         """
         loops.run(self.arun(signals=signals, health=health))
 
@@ -268,17 +267,20 @@ class Worker:
                 raise RuntimeError("this worker has no store: name one in Worker(…) or with worker.bind(…)")
             target = self._store
             self._opening = True
-            self._stop_asked.clear()
+            self.stopped_by = ()
         store: Store | None = None
         try:
             with self._probed(address) as probes:
-                store = await self._opened(target) if isinstance(target, str) else target
+                store = await opened(target, self._stop_asked) if isinstance(target, str) else target
                 if store is not None:
                     if probes is not None:
                         probes.bind(store)
                     await self._arun_on(store, signals)
         finally:
-            self._opening = False
+            with self._lock:
+                self._opening = False
+                # Whatever was told until here was for this run.
+                self._stop_asked.clear()
             if store is not None and isinstance(target, str):
                 store.close()
 
@@ -295,21 +297,6 @@ class Worker:
                 yield self._probes
             finally:
                 self._probes = None
-
-    async def _opened(self, url: str) -> Store | None:
-        """The store of a URL, waited for while it cannot be reached; None when told to stop meanwhile."""
-        if url.lower().startswith("memory:"):
-            return stores.open(url)
-        tries = 0
-        while not self._stop_asked.is_set():
-            try:
-                return await asyncio.to_thread(stores.open, url)
-            except (EngineUnavailable, EngineBusy) as error:
-                tries += 1
-                if tries & (tries - 1) == 0:
-                    tell(WARNING, "store_failing", tries=tries, error=f"{type(error).__name__}: {error}")
-                await asyncio.sleep(plan.outage_pause(tries, (time.monotonic() * 1_000) % 1))
-        return None
 
     async def _arun_on(self, store: Store, hear: bool) -> None:
         task = asyncio.current_task()
@@ -340,21 +327,28 @@ class Worker:
             raise runtime.broken
 
     def stop(self, *, now: bool = False) -> None:
-        """Tell it to stop, as SIGTERM does; ``now``: without grace. From any thread; quiet when it does not run."""
+        """Tell it to stop, as SIGTERM does; ``now``: without grace. From any thread.
+
+        Told while it does not run, it is remembered for the next run, which then ends before it claims anything: a
+        thread that is to run it may not have begun yet. The end of a run uses up what was told until then.
+        """
         with self._lock:
-            if self._runtime is not None:
-                self._runtime.orders.put("now" if now else "stop")
-                if now:
-                    self._runtime.orders.put("now")
-            elif self._opening:
+            if self._runtime is None:
                 self._stop_asked.set()
+                return
+            self._runtime.orders.put("now" if now else "stop")
+            if now:
+                self._runtime.orders.put("now")
 
     def finish(self) -> None:
-        """Claim no more, handle what is claimed as long as it takes, then stop. ``stop`` may follow. Any thread."""
+        """Claim no more, handle what is claimed as long as it takes, then stop. ``stop`` may follow. Any thread.
+
+        Told while it does not run, it is remembered as ``stop`` is.
+        """
         with self._lock:
             if self._runtime is not None:
                 self._runtime.orders.put("finish")
-            elif self._opening:
+            else:
                 self._stop_asked.set()
 
     def health(self) -> WorkerHealth:

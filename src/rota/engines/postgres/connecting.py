@@ -65,6 +65,7 @@ class Connector:
         version = connection.pgconn.server_version
         if version < OLDEST:
             raise EngineUnavailable(
-                f"PostgreSQL {version // 10_000}.{version % 10_000} is too old: Rota needs {OLDEST // 10_000} or newer"
+                f"PostgreSQL {version // 10_000}.{version % 10_000} is too old: Rota needs {OLDEST // 10_000} or newer",
+                lasting=True,
             )
         prepare(connection, self._threshold)

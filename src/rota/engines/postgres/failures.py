@@ -97,7 +97,9 @@ class Translator:
             )
         if code == "42501":
             return self._chained(
-                EngineUnavailable(f"{told}: the role lacks a right (see the roles in the guide), nothing was changed"),
+                EngineUnavailable(
+                    f"{told}: the role lacks a right (see the roles in the guide), nothing was changed", lasting=True
+                ),
                 error,
             )
         return self.unavailable(error)

@@ -162,7 +162,8 @@ def migrate(
         if error.sqlstate == "42501":
             raise EngineUnavailable(
                 f"{errors.told(error)}: the role may not make the schema; let its owner run `rota migrate`, or the SQL "
-                "that `rota migrate --sql` prints"
+                "that `rota migrate --sql` prints",
+                lasting=True,
             ) from None
         raise errors.refused(error) from None
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from urllib.parse import quote
 
-from rota.engines.sqlite.failures import is_busy, translated
+from rota.engines.sqlite.failures import is_busy, not_made, translated
 from rota.errors import EngineUnavailable
 from rota.sql import migrate
 from rota.sql.drive import run
@@ -63,7 +63,9 @@ def check_version() -> None:
     """``EngineUnavailable`` where SQLite lacks RETURNING."""
     if sqlite3.sqlite_version_info < OLDEST:
         oldest = ".".join(map(str, OLDEST))
-        raise EngineUnavailable(f"SQLite {sqlite3.sqlite_version} is too old: Rota needs {oldest} or newer")
+        raise EngineUnavailable(
+            f"SQLite {sqlite3.sqlite_version} is too old: Rota needs {oldest} or newer", lasting=True
+        )
 
 
 def prepare_file(path: str, create: bool) -> None:
@@ -74,7 +76,9 @@ def prepare_file(path: str, create: bool) -> None:
         raise EngineUnavailable(f"{path} does not exist: it is made by the first command that stores something")
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
-        raise EngineUnavailable(f"the folder {folder} does not exist: make it, or give another path than {path}")
+        raise EngineUnavailable(
+            f"the folder {folder} does not exist: make it, or give another path than {path}", lasting=True
+        )
     with _making:
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -82,7 +86,7 @@ def prepare_file(path: str, create: bool) -> None:
             # Another process was faster. Its file is as good.
             pass
         except OSError as error:
-            raise EngineUnavailable(f"{path} cannot be made: {error.strerror}") from error
+            raise not_made(error, path) from error
 
 
 def identity(path: str) -> tuple[int, int] | None:
@@ -99,7 +103,8 @@ def connect(path: str, durability: str, deadline: float, *, reading: bool = Fals
     if path in _inherited:
         raise EngineUnavailable(
             f"{path} was in use when this process was forked, in the middle of a call or not by Python's own fork, so "
-            "this process cannot use it: open the store after the fork, or fork while no call is under way"
+            "this process cannot use it: open the store after the fork, or fork while no call is under way",
+            lasting=True,
         )
     try:
         with _making:
@@ -130,7 +135,7 @@ def _set_up(connection: sqlite3.Connection, path: str, durability: str, reading:
         mode = execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise EngineUnavailable(
-                f"{path}: SQLite cannot keep a write-ahead log here, its journal mode stays {mode!r}"
+                f"{path}: SQLite cannot keep a write-ahead log here, its journal mode stays {mode!r}", lasting=True
             )
     execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
     # One checkpointer at a time, under a lock of our own (see checkpoint.py).

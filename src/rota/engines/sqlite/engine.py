@@ -225,7 +225,8 @@ class SqliteEngine:
         if not self.closed and self._file is not None and identity(self.path) != self._file:
             raise EngineUnavailable(
                 f"{self.path} was deleted or replaced while it was open, nothing was changed: close the store and open "
-                "it again"
+                "it again",
+                lasting=True,
             )
         self._look_at = time.monotonic() + _FILE_LOOKED_AT
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 
 from rota.errors import EngineBusy, EngineFull, EngineUnavailable, OutcomeUnknown, RotaError
@@ -9,6 +11,28 @@ from rota.errors import EngineBusy, EngineFull, EngineUnavailable, OutcomeUnknow
 # An extended code's low byte is its primary code.
 _PRIMARY = 0xFF
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+# No other try fares better until somebody repairs the file or gives us the right to it.
+_LASTING = frozenset(
+    {
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_AUTH,
+    }
+)
+# Of opening or making a file; others (no descriptors, no space) pass.
+_LASTING_ERRNOS = frozenset(
+    {
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ENAMETOOLONG,
+        errno.ELOOP,
+    }
+)
 
 
 def code_of(error: sqlite3.Error) -> int | None:
@@ -36,5 +60,18 @@ def translated(error: sqlite3.Error, path: str, *, committing: bool = False) -> 
             f"{told} while committing: the change may or may not have happened; repeat it with a key to be safe"
         )
     if code == sqlite3.SQLITE_NOTADB:
-        return EngineUnavailable(f"{told}: give the path of a Rota database, or of a file that does not exist yet")
-    return EngineUnavailable(f"{told}: nothing was changed")
+        return EngineUnavailable(
+            f"{told}: give the path of a Rota database, or of a file that does not exist yet", lasting=True
+        )
+    lasting = code in _LASTING or (code == sqlite3.SQLITE_CANTOPEN and _is_barred(path))
+    return EngineUnavailable(f"{told}: nothing was changed", lasting=lasting)
+
+
+def not_made(error: OSError, path: str) -> RotaError:
+    """The error for a file that could not be made."""
+    return EngineUnavailable(f"{path} cannot be made: {error.strerror}", lasting=error.errno in _LASTING_ERRNOS)
+
+
+def _is_barred(path: str) -> bool:
+    """Whether what has this name is nothing we may open: SQLite does not tell that from a lack of descriptors."""
+    return os.path.exists(path) and (not os.path.isfile(path) or not os.access(path, os.R_OK | os.W_OK))
