@@ -1,4 +1,4 @@
-"""The worker runtime: ``python -m bench.worker [what]``; ``what``: rates, idle, profile (rates and idle by default).
+"""The worker runtime: ``python -m bench.worker [what]``; ``what``: rates, idle, threads, or engines; all by default.
 
 A no-op async handler, one worker process, the default settings; the clock runs from ``run`` to its return, when every
 ack is recorded. Peers: ``bench.peers postgres --measure work``, and huey here, its consumer in a process of its own.
@@ -6,9 +6,7 @@ ack is recorded. Peers: ``bench.peers postgres --measure work``, and huey here, 
 
 from __future__ import annotations
 
-import cProfile
 import os
-import pstats
 import statistics
 import subprocess
 import sys
@@ -84,19 +82,22 @@ def urls() -> Iterator[Callable[[str], str]]:
 # -- Rates -------------------------------------------------------------------------------------------------------------
 
 
-def queue_round(url: str) -> float:
-    """Seconds per job."""
+def queue_round(url: str, spent: dict[str, float] | None = None) -> float:
+    """Seconds per job; what each thread took is added to ``spent``."""
     with rota.open(url, **_options(url)) as store:
         for start in range(0, COUNT, 10_000):
             store.queue("q").enqueue_many([PAYLOAD] * min(10_000, COUNT - start))
         worker = rota.Worker(store)
         left = COUNT
+        before = time.thread_time()
 
         @worker.queue("q", concurrency=CONCURRENCY)
         async def noop(payload: object) -> None:
             nonlocal left
             left -= 1
             if not left:
+                if spent is not None:
+                    _note_spent(spent, before)
                 worker.stop()
 
         return _timed(worker, lambda: store.queue("q").stats().pending + store.queue("q").stats().processing)
@@ -216,38 +217,36 @@ def bench_idle(fresh: Callable[[str], str], chosen: list[str]) -> None:
 # -- Where the time goes -----------------------------------------------------------------------------------------------
 
 
-def bench_profile(fresh: Callable[[str], str], chosen: list[str]) -> None:
-    """The time of each thread, by function. Profiling slows calls down: read the order, not the figures."""
+def bench_threads(fresh: Callable[[str], str], chosen: list[str]) -> None:
+    """Microseconds of processor time per job, by thread; what the server's processes take is not among it."""
     for engine in chosen:
-        profiles: list[cProfile.Profile] = []
+        spent: dict[str, float] = {}
+        seconds = statistics.median(queue_round(fresh(engine), spent) for _ in range(ROUNDS))
+        shares = ", ".join(f"{name} {each / ROUNDS / COUNT * 1e6:.1f}" for name, each in sorted(spent.items()))
+        print(f"{engine:<12} {seconds * 1e6:.1f} µs per job; µs of processor time: {shares}")
 
-        def profiled(frame: object, event: str, argument: object, profiles: list[cProfile.Profile] = profiles) -> None:
-            threading.setprofile(None)  # type: ignore[arg-type]
-            profile = cProfile.Profile()
-            profiles.append(profile)
-            profile.enable()
 
-        threading.setprofile(profiled)
-        main = cProfile.Profile()
-        main.enable()
-        queue_round(fresh(engine))
-        main.disable()
-        threading.setprofile(None)  # type: ignore[arg-type]
-        print(f"== {engine}: the event loop's thread")
-        pstats.Stats(main).sort_stats("tottime").print_stats(18)
+def _note_spent(spent: dict[str, float], before: float) -> None:
+    """Add up what each living thread has taken; the main thread since ``before``."""
+    for thread in threading.enumerate():
+        if thread.ident is not None:
+            taken = time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+            loop = thread is threading.main_thread()
+            name = "event loop" if loop else thread.name.split("-")[1] if "-" in thread.name else thread.name
+            spent[name] = spent.get(name, 0.0) + (taken - before if loop else taken)
 
 
 def main(arguments: list[str]) -> None:
     chosen = [engine for engine in ENGINES if engine in arguments] or list(ENGINES)
-    what = [one for one in ("rates", "idle", "profile") if one in arguments] or ["rates", "idle"]
+    what = [one for one in ("rates", "idle", "threads") if one in arguments] or ["rates", "idle", "threads"]
     heading("Worker")
     with urls() as fresh:
         if "rates" in what:
             bench_rates(fresh, chosen)
         if "idle" in what:
             bench_idle(fresh, chosen)
-        if "profile" in what:
-            bench_profile(fresh, chosen)
+        if "threads" in what:
+            bench_threads(fresh, chosen)
 
 
 if __name__ == "__main__":
