@@ -1,0 +1,1 @@
+def adopt(engine, connection, *, asynchronous): raise TypeError("x")
