@@ -35,6 +35,12 @@ T = TypeVar("T")
 _TRANSPORTS = Block("transports", 'SELECT name FROM {schema}.transports ORDER BY name COLLATE "C"', True)
 _QUEUES = Block("queues", 'SELECT name FROM {schema}.queues ORDER BY name COLLATE "C"', True)
 _NOTIFY = Block("notify", "SELECT pg_notify(%s, %s)", True)
+_WHERE = Block(
+    "where",
+    "SELECT current_database()::text, extract(epoch FROM pg_postmaster_start_time())::text,"
+    " to_regclass('{schema}.jobs')::oid::bigint",
+    True,
+)
 _CLOCK = Block("clock", "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", True)
 
 
@@ -80,6 +86,7 @@ class PostgresEngine:
         self._listening_connector = Connector(listening, listening_errors, connect_timeout, False)
         self._size, self._patience = pool_size, busy_timeout
         self.holders = Holders()
+        self.known_whereabouts: tuple[Any, ...] | None = None
         self._start()
         try:
             self._check_schema(migrate, create)
@@ -141,6 +148,25 @@ class PostgresEngine:
     def clock_ahead(self) -> int:
         """Microseconds the server's clock is ahead of this host's, as last measured."""
         return self._offset
+
+    # -- Place -------------------------------------------------------------------------------------------------------
+
+    @reading_verb
+    def where(self) -> Op[tuple[Any, ...]]:
+        """Which database of which running server a connection leads to, and which schema there."""
+        return tuple((yield _WHERE, ())[0])
+
+    def whereabouts(self, *, again: bool = False) -> tuple[Any, ...]:
+        """Where this engine's connections lead."""
+        if self.known_whereabouts is None or again:
+            self.known_whereabouts = self.where()
+        return self.known_whereabouts
+
+    async def awhereabouts(self, *, again: bool = False) -> tuple[Any, ...]:
+        """``whereabouts`` on the running loop."""
+        if self.known_whereabouts is None or again:
+            self.known_whereabouts = await self.where.arun()
+        return self.known_whereabouts
 
     @reading_verb
     def _server_clock(self) -> Op[int]:

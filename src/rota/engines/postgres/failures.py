@@ -66,8 +66,11 @@ class Translator:
 
         Of the server's words the first line only: the others may quote rows.
         """
-        words = error.diag.message_primary if isinstance(error, psycopg.Error) else None
-        text = " ".join((words or str(error)).split()) or type(error).__name__
+        if isinstance(error, psycopg.Error):
+            words = error.diag.message_primary or str(error)
+        else:
+            words = str(error).partition("\n")[0]
+        text = " ".join(words.split()) or type(error).__name__
         for secret in self._secrets:
             text = text.replace(secret, "***")
         code = getattr(error, "sqlstate", None)

@@ -91,6 +91,15 @@ class Verbs:
         for notes in self._notes:
             notes.committed()
 
+    def _acting(self, act: Callable[[], None]) -> Callable[[], None]:
+        """``act``, after what has to be known before somebody looks."""
+
+        def both() -> None:
+            self.committed()
+            act()
+
+        return both
+
     # -- Carrying out --------------------------------------------------------------------------------------------------
 
     def run(self, verb: BoundVerb[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:

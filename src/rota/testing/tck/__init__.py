@@ -31,6 +31,7 @@ from rota.testing.tck.payloads import PayloadClauses
 from rota.testing.tck.queue_claims import QueueClaims
 from rota.testing.tck.queue_handles import QueueHandles
 from rota.testing.tck.queue_inspection import QueueInspection
+from rota.testing.tck.transaction_pins import PinClauses
 from rota.testing.tck.transactions import TransactionClauses
 from rota.testing.tck.transport_control import TransportControl
 from rota.testing.tck.transport_leases import TransportLeases
@@ -54,6 +55,7 @@ class Conformance(
     AsynchronousClauses,
     FailureClauses,
     TransactionClauses,
+    PinClauses,
 ):
     """Every clause: C1-C9, T1-T11, Q1-Q15, D1-D4, P1-P4, X1-X3, X5-X8 and E."""
 
@@ -67,6 +69,7 @@ __all__ = [
     "KeyClauses",
     "NumberClauses",
     "PayloadClauses",
+    "PinClauses",
     "QueueClaims",
     "QueueHandles",
     "QueueInspection",
