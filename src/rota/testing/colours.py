@@ -32,7 +32,10 @@ _WRAPPED = frozenset(
 
 
 def _is_async(value: Any) -> bool:
-    return type(value).__name__ in _WRAPPED or hasattr(type(value), "__anext__")
+    kind = type(value)
+    # Other libraries have an AsyncTransaction too.
+    ours = kind.__name__ in _WRAPPED and kind.__module__.startswith("rota.")
+    return ours or hasattr(kind, "__anext__")
 
 
 class _Line:
