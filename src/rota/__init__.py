@@ -23,11 +23,13 @@ from rota.errors import (
 )
 from rota.sync.queue import Job, Queue
 from rota.sync.store import Listener, Store, open
+from rota.sync.transaction import Savepoint, Transaction
 from rota.sync.transport import Lease, Transport
 
 if TYPE_CHECKING:
     from rota.aio.queue import AsyncJob, AsyncQueue
     from rota.aio.store import AsyncListener, AsyncStore, aopen
+    from rota.aio.transaction import AsyncSavepoint, AsyncTransaction
     from rota.aio.transport import AsyncLease, AsyncTransport
     from rota.public import (
         DeadJob,
@@ -54,7 +56,9 @@ _ON_DEMAND = {
     "AsyncLease": "rota.aio.transport",
     "AsyncListener": "rota.aio.store",
     "AsyncQueue": "rota.aio.queue",
+    "AsyncSavepoint": "rota.aio.transaction",
     "AsyncStore": "rota.aio.store",
+    "AsyncTransaction": "rota.aio.transaction",
     "AsyncTransport": "rota.aio.transport",
     "TypedCodec": "rota.typed",
     "DeadJob": "rota.public",
@@ -81,7 +85,9 @@ __all__ = [
     "AsyncLease",
     "AsyncListener",
     "AsyncQueue",
+    "AsyncSavepoint",
     "AsyncStore",
+    "AsyncTransaction",
     "AsyncTransport",
     "Clock",
     "Codec",
@@ -109,11 +115,13 @@ __all__ = [
     "QueueStats",
     "Retry",
     "RotaError",
+    "Savepoint",
     "SchemaMismatch",
     "Snooze",
     "SourceHealth",
     "Store",
     "StoreClosed",
+    "Transaction",
     "TransactionAborted",
     "TransactionError",
     "Transport",

@@ -21,10 +21,11 @@ T is in ``TransportEngine``, Q in ``QueueEngine``, X in ``Engine``.
 
 ## Promise
 
-At least once, fenced, in group order. When `enqueue` or `publish` returns, the item is stored at the durability of the
-engine you chose and stays until it is acked, cancelled, purged, or dead-lettered with a reason. While a lease is valid
-by the store's clock, nobody else is given that job, nor anything else of its group. Work may be delivered again after a
-lease lapses; the counters say so. No exactly-once effects.
+At least once, fenced, in group order. When `enqueue` or `publish` returns (or your transaction commits), the item is
+stored at the durability of the engine you chose and stays until it is acked, cancelled, purged, or dead-lettered with a
+reason. A rolled-back transaction leaves nothing and wakes nobody. While a lease is valid by the store's clock, nobody
+else is given that job, nor anything else of its group. Work may be delivered again after a lease lapses; the counters
+say so. No exactly-once effects, except those committed in the ack's own transaction.
 
 | what is lost at | process kill | power cut |
 |---|---|---|
@@ -97,10 +98,10 @@ lease lapses; the counters say so. No exactly-once effects.
 ## E. Failure language
 
 - **E one tree.** Everything Rota raises is a `rota.RotaError`, but for `TypeError` and `ValueError` on wrong
-  arguments: `PayloadError`, `PayloadTooLarge`, `StoreClosed`, `EngineUnavailable` (nothing happened), `OutcomeUnknown`
+  arguments: `PayloadError`, `PayloadTooLarge`, `StoreClosed`, `LeaseLost` (X3), `TransactionError` (a transaction was
+  misused), `TransactionAborted` (roll back and run it again), `EngineUnavailable` (nothing happened), `OutcomeUnknown`
   (the engine failed while committing: it may or may not have happened), `EngineBusy` (a lock could not be had in time),
-  `EngineFull` (disk or cap), `SchemaMismatch` (which versions, what to run). `LeaseLost`, `TransactionError` and
-  `TransactionAborted` are named for transactions, which come later; nothing raises them yet.
+  `EngineFull` (disk or cap), `SchemaMismatch` (which versions, what to run).
 - **E no driver exceptions.** Exceptions of a database driver never escape from Rota's own connections; conflicts that
   a second try solves are retried inside.
 - **E texts.** Messages say what was refused, the value, and what would be accepted. They, and every `repr`, never
@@ -112,6 +113,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
+from rota.holders import Holders
 from rota.records import (
     DeadJobRow,
     DeadMessageRow,
@@ -278,7 +280,8 @@ class QueueEngine(Protocol):
     - **Q6 valid claim:** the job is processing, by this `worker_id`, *under this claim's token* (it grows with every
       claim and is never reused, not even after a release), and `claim_expires_at >= now`. One predicate for every
       handle operation. At `claim_expires_at == now` the holder is valid and nobody can reclaim; one microsecond later
-      it is the other way round. Not valid: the operation changes nothing and returns `False`; it does not raise.
+      it is the other way round. Not valid: the operation changes nothing and returns `False`; it does not raise (but
+      X3).
     - **Q7 handle operations** (on the `Job`, also as `queue.ack(job)` …). `ack(result=None)`: gone, or kept as `done`
       with the result for `keep_done` seconds. `retry(error=None, delay=None)`: attempts left: pending,
       `run_at = now + delay`, `last_error` set (an omitted error keeps the old one); none left: dead with `error` or
@@ -311,8 +314,8 @@ class QueueEngine(Protocol):
       whole queue, over restarts.
     - **Q15 keys** (also on `publish`). A key is taken while its job is pending or processing, and while
       `now < enqueued_at + key_ttl`. Enqueueing with a taken key stores nothing and returns the existing id. Keys are
-      unique per queue or transport by constraint, so a call that ended in `OutcomeUnknown` can be repeated with its
-      key.
+      unique per queue or transport by constraint, inside transactions too, so a call that ended in `OutcomeUnknown`
+      can be repeated with its key.
     """
 
     name: str
@@ -378,13 +381,66 @@ class Subscription(Protocol):
     def close(self) -> None: ...
 
 
+class EngineTransaction(Protocol):
+    """Where the verbs of one transaction run, for the async facade through ``acall`` (X1, X4)."""
+
+    @property
+    def connection(self) -> Any:
+        """The driver's own connection, None on memory."""
+
+    def queue(self, queue: Any) -> QueueEngine:
+        """A queue of this engine with the very same verbs, in this transaction."""
+
+    def transport(self, transport: Any) -> TransportEngine: ...
+
+    def notify(self, channel: str, payload: str | None) -> None: ...
+
+    def savepoint(self, name: str) -> None: ...
+
+    def release(self, name: str) -> None: ...
+
+    def rollback_to(self, name: str) -> None:
+        """Undo what was done since the savepoint, and forget it."""
+
+    def commit(self, then: Callable[[], None]) -> None:
+        """Commit, then call ``then``. ``OutcomeUnknown`` or ``TransactionAborted`` where it did not come to that."""
+
+    def rollback(self) -> None: ...
+
+    def acall(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        """Run one of this transaction's verbs for the async facade."""
+
+    def on_commit(self, act: Callable[[], None]) -> None:
+        """On a caller's connection: have ``act`` called after its commit, where somebody tells when that is."""
+
+
 class Engine(Protocol):
     r"""One opened engine, shared by its sync and async facades.
 
-    ## X. Notifications and wake-ups
+    ## X. Transactions, notifications, wake-ups
 
-    X1 to X5 are reserved for transactions, which Rota does not have yet.
-
+    - **X1 one commit.** `with store.transaction() as tx:` (async: `async with`): everything done with `tx=tx` (enqueue,
+      publish, every settlement, notify) becomes visible together at commit or not at all; wake-ups fire after the
+      commit only. An exception in the block rolls back, and so does `tx.rollback()`, which ends the transaction. `with
+      tx.savepoint():` undoes its block alone. `tx.connection` is the driver's own connection on the SQL engines, for
+      statements of your own. Memory is atomic and isolated too. Reads without `tx=` go on and do not see what is not
+      committed. A write, or a claim, on the same store without `tx=` from the thread or task that holds the transaction
+      raises `TransactionError` on every engine, as does a second `store.transaction()` there; nothing hangs. Others are
+      not refused because of it (SQLite has one writer: they wait, and get `EngineBusy` after `busy_timeout`).
+    - **X2 pins.** A settlement inside a transaction is judged when called, by the clock of that moment, and then *pins*
+      its item: nobody can claim, sweep or cancel it until the transaction ends, however late. Who tries to settle or
+      cancel it meanwhile waits for that or gets `EngineBusy`; claims pass it over. "Spent" is the store's state, not
+      the handle's: a rollback restores it. Where the engine aborts a transaction, `TransactionAborted` says so.
+    - **X3 lost leases.** With `tx=`, a settlement that is not valid raises `LeaseLost` instead of returning `False`, a
+      batch if any in it is not, and changes nothing: an ignored result cannot commit an effect without its ack.
+    - **X4 your own connection.** `tx=` accepts the caller's own open connection too: `sqlite3.Connection`,
+      `psycopg.Connection` and `AsyncConnection`, `asyncpg.Connection`, SQLAlchemy `Connection` and `Session` and their
+      async forms, Django's `connection`. The sync facade takes sync ones, the async facade async ones, else
+      `TypeError`. It has to be in a transaction, or to begin one by itself, and to lead to the store's own database,
+      else `TransactionError`. Rota never commits, rolls back, retries or changes settings on it; if the database aborts
+      the transaction, `TransactionAborted` is raised.
+    - **X5 outbox.** `store.outbox(name)`: a queue with the outbox stamp (60 s visibility, 5 attempts, 5 s backoff base,
+      dead letters kept for ever), for what has to be delivered to another system after the commit.
     - **X6 channels.** `store.notify(channel, payload=None)` and `store.listen(channel)` (an iterator, sync and async):
       fan-out to everyone listening, at most once, not replayed, payload of at most 7,000 bytes on every engine.
     - **X7 wake-ups are hints.** They make `wait=` fast; polling makes it right. A waiting claim returns within a second
@@ -397,6 +453,8 @@ class Engine(Protocol):
     url: str
     """For people: never contains a password."""
     wakeups: Wakeups
+    holders: Holders
+    """Who holds a transaction; every write and claim of theirs outside of it is refused (X1)."""
     durable: bool
     """Durable engines always encode events (T8, P1)."""
 
@@ -414,6 +472,18 @@ class Engine(Protocol):
     def notify(self, channel: str, payload: str | None) -> None: ...
 
     def subscribe(self, channel: str) -> Subscription: ...
+
+    def begin(self) -> EngineTransaction:
+        """Begin a transaction for the sync facade (X1)."""
+
+    def abegin(self) -> Awaitable[EngineTransaction]:
+        """Begin a transaction for the async facade; when the awaiting task is cancelled, it is rolled back."""
+
+    def adopt(self, connection: Any, *, asynchronous: bool) -> EngineTransaction:
+        """A transaction on the caller's own connection (X4). No I/O: what is wrong with it the first verb tells.
+
+        ``TypeError`` for what is no connection to such an engine, or one of the other colour.
+        """
 
     def acall(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run one of this engine's verbs for the async facade without blocking the loop."""

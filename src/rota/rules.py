@@ -56,6 +56,8 @@ DEFAULT_STAMP = Stamp(
     keep_done=0,
     key_ttl=300 * MICROSECONDS,
 )
+# Of what waits to be delivered to another system (X5).
+OUTBOX_STAMP = DEFAULT_STAMP._replace(visibility=60 * MICROSECONDS, max_attempts=5)
 
 # -- Leases and claims -----------------------------------------------------------------------------------------------
 

@@ -17,9 +17,11 @@ PAIRS = [
     (rota.Job, rota.AsyncJob),
     (rota.Lease, rota.AsyncLease),
     (rota.Listener, rota.AsyncListener),
+    (rota.Transaction, rota.AsyncTransaction),
+    (rota.Savepoint, rota.AsyncSavepoint),
 ]
-# Without I/O, so not awaited: they make a handle, a listener or the other facade, or read the host's clock.
-NOT_AWAITED = {"transport", "queue", "listen", "as_async", "as_sync", "now"}
+# Without I/O, so not awaited: they make a handle, a listener, something to enter, the other facade, or read a clock.
+NOT_AWAITED = {"transport", "queue", "outbox", "transaction", "savepoint", "listen", "as_async", "as_sync", "now"}
 SPECIAL = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__next__": "__anext__", "__iter__": "__aiter__"}
 
 

@@ -8,8 +8,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from rota import names
+from rota import names, rules
 from rota.aio.queue import AsyncQueue
+from rota.aio.transaction import AsyncTransaction
 from rota.aio.transport import AsyncTransport
 from rota.aio.waiting import LoopWaiter
 from rota.clock import Clock
@@ -141,6 +142,17 @@ class AsyncStore(StoreBase):
         stamped = stamp(visibility, max_attempts, backoff_base, dead_letter_retention, keep_done, key_ttl)
         return AsyncQueue(self._core, name, check_codec(codec), stamped)
 
+    def outbox(self, name: str, *, codec: Codec | None = None) -> AsyncQueue:
+        """A queue with the outbox stamp (X5), for what is to be delivered to another system after the commit.
+
+        60 s ``visibility``, 5 ``max_attempts``, 5 s ``backoff_base``, letters kept for ever.
+        """
+        return AsyncQueue(self._core, name, check_codec(codec), rules.OUTBOX_STAMP)
+
+    def transaction(self) -> AsyncTransaction:
+        """A context manager: what verbs do with ``tx=`` of it is committed together, or not at all (X1)."""
+        return AsyncTransaction(self._core)
+
     async def configure_transport(self, name: str, **options: Unpack[OptionChanges]) -> None:
         """Change stored options of a transport (T11); None means the default. Handles in use obey the new ones."""
         transport, changes = self._to_configure(name, options)
@@ -185,6 +197,8 @@ class AsyncStore(StoreBase):
     async def close(self) -> None:
         """Close the store; waiters raise ``StoreClosed`` within a second (X8). Quiet when repeated."""
         engine = self._core.engine
+        if engine.holders:
+            engine.holders.check()
         if engine.durable:
             # The file is closed once running verbs are over, which may take a while.
             await asyncio.to_thread(self._core.close)

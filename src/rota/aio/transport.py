@@ -8,9 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from rota import rules, units
-from rota.aio import waiting
+from rota.aio import waiting, within
 from rota.facade import ids as given
 from rota.facade.on_demand import OnDemand
+from rota.facade.transactions import Tx, lost
 from rota.facade.transports import (
     DEFAULT_VISIBILITY,
     LeaseData,
@@ -49,29 +50,31 @@ class AsyncLease(LeaseData):
             self._lost: asyncio.Event = asyncio.Event()
             return self._lost
 
-    async def ack(self) -> bool:
+    async def ack(self, *, tx: Tx = None) -> bool:
         """Handled: remove the message, free the group. ``False``: the lease was lost (T6)."""
-        return await self._transport.ack(self)  # type: ignore[no-any-return]
+        return await self._transport.ack(self, tx=tx)  # type: ignore[no-any-return]
 
-    async def nack(self, delay: Duration = 0, *, error: str | BaseException | None = None) -> bool:
+    async def nack(self, delay: Duration = 0, *, error: str | BaseException | None = None, tx: Tx = None) -> bool:
         """Free the message for immediate retry, or park its group for ``delay`` seconds."""
-        return await self._transport.nack(self, delay, error=error)  # type: ignore[no-any-return]
+        return await self._transport.nack(self, delay, error=error, tx=tx)  # type: ignore[no-any-return]
 
-    async def retry(self, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
+    async def retry(
+        self, error: str | BaseException | None = None, delay: Duration | None = None, *, tx: Tx = None
+    ) -> bool:
         """``nack`` with the backoff over ``deliveries`` (Q8), or with the given delay in seconds."""
-        return await self._transport.retry(self, error, delay)  # type: ignore[no-any-return]
+        return await self._transport.retry(self, error, delay, tx=tx)  # type: ignore[no-any-return]
 
-    async def extend(self, visibility: Duration) -> AsyncLease | None:
+    async def extend(self, visibility: Duration, *, tx: Tx = None) -> AsyncLease | None:
         """Renew to now + ``visibility`` seconds under the same token; ``None``: the lease was lost."""
-        return await self._transport.extend(self, visibility)  # type: ignore[no-any-return]
+        return await self._transport.extend(self, visibility, tx=tx)  # type: ignore[no-any-return]
 
-    async def release(self, *, delay: Duration = 0) -> bool:
+    async def release(self, *, delay: Duration = 0, tx: Tx = None) -> bool:
         """Give it back unworked: this delivery is not counted."""
-        return await self._transport.release(self, delay=delay)  # type: ignore[no-any-return]
+        return await self._transport.release(self, delay=delay, tx=tx)  # type: ignore[no-any-return]
 
-    async def fail(self, error: str | BaseException | None = None) -> bool:
+    async def fail(self, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
         """Dead-letter the message now and free the group."""
-        return await self._transport.fail(self, error)  # type: ignore[no-any-return]
+        return await self._transport.fail(self, error, tx=tx)  # type: ignore[no-any-return]
 
 
 class AsyncTransport(TransportBase[AsyncLease]):
@@ -92,6 +95,7 @@ class AsyncTransport(TransportBase[AsyncLease]):
         *,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
+        tx: Tx = None,
     ) -> int:
         """Append ``event`` to the group and return its ``seq`` (T2, T5); with a taken ``key`` the existing one (Q15).
 
@@ -100,16 +104,27 @@ class AsyncTransport(TransportBase[AsyncLease]):
         message = self._new(group_id, event, priority, key, headers)
         if API in LOADED and (spans := active()) is not None:
             with spans.send(self.name, group=group_id) as send:
-                last = send.headers(message[4])
-                return self._woken(send.stored(await self._call(self._engine.publish, *message[:4], last)))
+                message = (*message[:4], send.headers(message[4]))
+                if tx is not None:
+                    return send.stored(await within.within(self, tx, "publish", *message))
+                return self._woken(send.stored(await self._call(self._engine.publish, *message)))
+        if tx is not None:
+            return await within.within(self, tx, "publish", *message)  # type: ignore[no-any-return]
         return self._woken(await self._call(self._engine.publish, *message))
 
-    async def publish_many(self, items: Iterable[tuple[str, Any] | tuple[str, Any, int]]) -> list[int]:
+    async def publish_many(
+        self, items: Iterable[tuple[str, Any] | tuple[str, Any, int]], *, tx: Tx = None
+    ) -> list[int]:
         """Append ``(group_id, event[, priority])`` items, all or nothing; their seqs in order."""
         messages = self._new_many(items)
         if API in LOADED and (spans := active()) is not None:
             with spans.send(self.name, len(messages)) as send:
-                return self._woken(await self._call(self._engine.publish_many, send.messages(messages)))
+                messages = send.messages(messages)
+                if tx is not None:
+                    return await within.within(self, tx, "publish_many", messages)  # type: ignore[no-any-return]
+                return self._woken(await self._call(self._engine.publish_many, messages))
+        if tx is not None:
+            return await within.within(self, tx, "publish_many", messages)  # type: ignore[no-any-return]
         return self._woken(await self._call(self._engine.publish_many, messages))
 
     async def claim(
@@ -155,50 +170,85 @@ class AsyncTransport(TransportBase[AsyncLease]):
     async def _next_due(self) -> int | None:
         return await self._call(self._engine.next_due)
 
-    async def ack(self, lease: AsyncLease) -> bool:
+    async def ack(self, lease: AsyncLease, *, tx: Tx = None) -> bool:
         """Handled: remove the message, free the group."""
         claim = self._own(lease)
+        if tx is not None:
+            return await within.settle(self, tx, lease, "ack", claim)
         return claim is not None and self._woken(await self._call(self._engine.ack, claim))
 
-    async def ack_batch(self, leases: Iterable[AsyncLease]) -> int:
+    async def ack_batch(self, leases: Iterable[AsyncLease], *, tx: Tx = None) -> int:
         """``ack`` several; how many were still valid."""
+        if tx is not None:
+            held = list(leases)
+            claims = self._own_many(held)
+            return await within.settle_all(self, tx, held, self._asked_for(held, claims), claims)
         return self._woken(await self._call(self._engine.ack_batch, self._own_many(leases)))
 
-    async def nack(self, lease: AsyncLease, delay: Duration = 0, *, error: str | BaseException | None = None) -> bool:
+    async def nack(
+        self, lease: AsyncLease, delay: Duration = 0, *, error: str | BaseException | None = None, tx: Tx = None
+    ) -> bool:
         """Free the message for immediate retry, or park its whole group for ``delay`` seconds."""
         ask = units.not_negative(delay, "delay"), rules.clean_error(error)
         claim = self._own(lease)
+        if tx is not None:
+            return await within.settle(self, tx, lease, "nack", claim, *ask)
         return claim is not None and self._woken(await self._call(self._engine.nack, claim, *ask))
 
     async def retry(
-        self, lease: AsyncLease, error: str | BaseException | None = None, delay: Duration | None = None
+        self,
+        lease: AsyncLease,
+        error: str | BaseException | None = None,
+        delay: Duration | None = None,
+        *,
+        tx: Tx = None,
     ) -> bool:
         """``nack`` with the backoff over ``deliveries`` (Q8), or with the given delay in seconds."""
         claim = self._own(lease)
+        if tx is not None:
+            return await within.settle(
+                self,
+                tx,
+                lease,
+                "nack",
+                claim,
+                0 if claim is None else self._curve(claim, delay),
+                rules.clean_error(error),
+            )
         return claim is not None and self._woken(
             await self._call(self._engine.nack, claim, self._curve(claim, delay), rules.clean_error(error))
         )
 
-    async def extend(self, lease: AsyncLease, visibility: Duration) -> AsyncLease | None:
+    async def extend(self, lease: AsyncLease, visibility: Duration, *, tx: Tx = None) -> AsyncLease | None:
         """Renew an unlapsed lease to now + ``visibility`` seconds under the same token; ``None`` when lost."""
-        renewed = await self.extend_batch([lease], visibility)
+        renewed = await self.extend_batch([lease], visibility, tx=tx)
+        if tx is not None and renewed[0] is None:
+            raise lost([lease])
         return renewed[0]
 
-    async def extend_batch(self, leases: Iterable[AsyncLease], visibility: Duration) -> list[AsyncLease | None]:
+    async def extend_batch(
+        self, leases: Iterable[AsyncLease], visibility: Duration, *, tx: Tx = None
+    ) -> list[AsyncLease | None]:
         """``extend`` several: the new lease for each, ``None`` where it was lost."""
         asked, claims, microseconds = self._to_extend(leases, visibility)
+        if tx is not None:
+            return self._extended(asked, await within.within(self, tx, "extend", claims, microseconds))
         return self._extended(asked, await self._call(self._engine.extend, claims, microseconds))
 
-    async def release(self, lease: AsyncLease, *, delay: Duration = 0) -> bool:
+    async def release(self, lease: AsyncLease, *, delay: Duration = 0, tx: Tx = None) -> bool:
         """Give it back unworked (this delivery is not counted), at once or after ``delay`` seconds."""
         pause = units.not_negative(delay, "delay")
         claim = self._own(lease)
+        if tx is not None:
+            return await within.settle(self, tx, lease, "release", claim, pause)
         return claim is not None and self._woken(await self._call(self._engine.release, claim, pause))
 
-    async def fail(self, lease: AsyncLease, error: str | BaseException | None = None) -> bool:
+    async def fail(self, lease: AsyncLease, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
         """Dead-letter the message now (``"failed"``) and free the group."""
         text = rules.clean_error(error)
         claim = self._own(lease)
+        if tx is not None:
+            return await within.settle(self, tx, lease, "fail", claim, text)
         return claim is not None and self._woken(await self._call(self._engine.fail, claim, text))
 
     async def suspend(self, group_id: str | None = None) -> bool:

@@ -119,7 +119,9 @@ class Core:
             raise StoreClosed("the store is closed: open it again with rota.open(url)")
 
     def close(self) -> None:
-        """Close every handle and waiter of this store; quiet when repeated."""
+        """Close every handle and waiter of this store; quiet when repeated. Not inside a transaction."""
+        if self.engine.holders:
+            self.engine.holders.check()
         with self._lock:
             if self.closed:
                 return

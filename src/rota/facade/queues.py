@@ -16,7 +16,7 @@ from rota.units import Duration, Instant, optional_seconds, seconds
 from rota.wakeups import queue_address
 
 if TYPE_CHECKING:
-    from rota.contract import ListedState, QueueEngine
+    from rota.contract import EngineTransaction, ListedState, QueueEngine
     from rota.facade import present
     from rota.public import Item, JobRecord
 else:
@@ -160,6 +160,8 @@ class QueueBase(Generic[J]):
     """A handle on a queue: making it does no I/O."""
 
     _job_type: type[J]
+    # Verbs after which something may be claimable.
+    _waking = frozenset({"enqueue", "enqueue_many", "retry", "release"})
 
     def __init__(self, core: Core, name: str, codec: Codec | None, stamped: Stamp) -> None:
         self.name = names.name(name, "queue name")
@@ -266,6 +268,15 @@ class QueueBase(Generic[J]):
                 if number is not None:
                     bare.append(number)
         return claims, bare
+
+    def _view(self, running: EngineTransaction) -> QueueEngine:
+        return running.queue(self._engine)
+
+    def _asked(self, jobs_or_ids: list[J | int], claims: list[JobClaim], ids: list[int]) -> int | None:
+        """How many different jobs an ``ack_batch`` is about; None if one of them cannot be of this queue."""
+        if len(claims) + len(ids) < len(jobs_or_ids):
+            return None
+        return len({(claim.id, claim.token) for claim in claims}) + len(set(ids) - {claim.id for claim in claims})
 
     def _give_back(self, engine: QueueEngine, claims: list[JobClaim]) -> None:
         """Nobody is there to work on these claims: release them, so that they are claimable at once."""

@@ -22,7 +22,7 @@ from rota.units import Duration
 from rota.wakeups import transport_address
 
 if TYPE_CHECKING:
-    from rota.contract import Position, TransportEngine
+    from rota.contract import EngineTransaction, Position, TransportEngine
 
 DEFAULT_VISIBILITY = 30
 _NOBODY = object()
@@ -146,6 +146,8 @@ class TransportBase(Generic[L]):
     """A handle on a transport: making it does no I/O."""
 
     _lease_type: type[L]
+    # Verbs after which something may be claimable.
+    _waking = frozenset({"publish", "publish_many", "ack", "ack_batch", "nack", "release", "fail"})
 
     def __init__(self, core: Core, name: str, codec: Codec | None, declared: dict[str, Any]) -> None:
         self.name = names.name(name, "transport name")
@@ -221,6 +223,15 @@ class TransportBase(Generic[L]):
 
     def _own_many(self, leases: Iterable[L]) -> list[LeaseClaim]:
         return [claim for claim in map(self._own, leases) if claim is not None]
+
+    def _view(self, running: EngineTransaction) -> TransportEngine:
+        return running.transport(self._engine)
+
+    def _asked_for(self, leases: list[L], claims: list[LeaseClaim]) -> int | None:
+        """How many different leases an ``ack_batch`` is about; None if one of them is another transport's."""
+        if len(claims) < len(leases):
+            return None
+        return len({(claim.group_id, claim.token) for claim in claims})
 
     def _give_back(self, engine: TransportEngine, claims: list[LeaseClaim]) -> None:
         """Nobody is there to work on these claims: release them, so that they are claimable at once."""

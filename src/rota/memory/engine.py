@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rota import forks
 from rota.errors import StoreClosed
+from rota.holders import Holders
 from rota.memory.queue import MemoryQueue
 from rota.memory.queue_state import QueueState
 from rota.memory.shared import Shared
 from rota.memory.transport import MemoryTransport
 from rota.memory.transport_state import TransportState
 from rota.wakeups import ChannelQueue, Wakeups
+
+if TYPE_CHECKING:
+    from rota.contract import EngineTransaction
+    from rota.memory.transactions import MemoryTransaction
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,6 +36,7 @@ class MemoryEngine:
         self.name = name
         self.now = now
         self.wakeups = Wakeups()
+        self.holders = Holders()
         self.shared = Shared(url, now, max_items)
         self.transport_states: dict[str, TransportState] = {}
         self.queue_states: dict[str, QueueState] = {}
@@ -50,6 +56,8 @@ class MemoryEngine:
         held, self._held_to_fork = self._held_to_fork, False
         if child:
             self.wakeups.forked()
+            self.holders.forked()
+            self.shared.guard(self.holders)
             if not held and not self._closed:
                 held = self._lock.acquire(blocking=False)
                 if not held:
@@ -70,19 +78,23 @@ class MemoryEngine:
 
     def transports(self) -> list[str]:
         """Names of the transports that exist, sorted."""
-        with self.shared.lock:
+        with self.shared.reading:
             return sorted(self.transport_states)
 
     def queues(self) -> list[str]:
         """Names of the queues that exist, sorted."""
-        with self.shared.lock:
+        with self.shared.reading:
             return sorted(self.queue_states)
 
     def notify(self, channel: str, payload: str | None) -> None:
         """Hand the payload to everyone subscribed now (X6)."""
         with self.shared.lock:
-            for subscription in self._channels.get(channel, ()):
-                subscription.put(payload)
+            self.tell(channel, payload)
+
+    def tell(self, channel: str, payload: str | None) -> None:
+        """``notify`` under the lock."""
+        for subscription in self._channels.get(channel, ()):
+            subscription.put(payload)
 
     def subscribe(self, channel: str) -> ChannelQueue:
         """A place to which notifications of the channel go from here on."""
@@ -96,9 +108,27 @@ class MemoryEngine:
                     self._channels.pop(channel, None)
 
         subscription = ChannelQueue(leave)
-        with self.shared.lock:
+        with self.shared.reading:
             self._channels[channel] = [*self._channels.get(channel, ()), subscription]
         return subscription
+
+    def begin(self) -> MemoryTransaction:
+        """A transaction: what it does is kept until it is committed."""
+        from rota.memory.transactions import MemoryTransaction
+
+        with self.shared.reading:
+            self.shared.guard(self.holders)
+        return MemoryTransaction(self)
+
+    async def abegin(self) -> MemoryTransaction:
+        """``begin``, straight through."""
+        return self.begin()
+
+    def adopt(self, connection: Any, *, asynchronous: bool) -> EngineTransaction:
+        """No connection leads here."""
+        raise TypeError(
+            f"tx= must be a transaction of {self.url}, as store.transaction() gives it, got {type(connection).__name__}"
+        )
 
     async def acall(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a verb straight through: none of them waits for anything but the lock, held for microseconds."""
@@ -110,7 +140,7 @@ class MemoryEngine:
 
     def facts(self) -> dict[str, Any]:
         """What ``rota doctor`` prints."""
-        with self.shared.lock:
+        with self.shared.reading:
             return {
                 "engine": "memory",
                 "durability": "none: everything is lost when the process ends or the store closes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rota import rules
+from rota.memory.pins import busy
 from rota.memory.schedule import Agenda
 
 # How many keys whose time is over one new key cleans away, so that a caller who never sweeps stays bounded too.
@@ -23,14 +24,29 @@ class _Row:
 class Keys:
     """The keys of one queue or transport."""
 
-    __slots__ = ("_agenda", "_rows")
+    __slots__ = ("_agenda", "_rows", "reserved")
 
     def __init__(self) -> None:
         self._rows: dict[str, _Row] = {}
         self._agenda = Agenda(self._counts)
+        # Taken by open transactions: by which, for which item.
+        self.reserved: dict[str, tuple[object, int]] = {}
 
-    def holder(self, key: str, now: int) -> int | None:
-        """The id of the item that has taken the key; None if it is free."""
+    def reserve(self, key: str, owner: object, item: int) -> None:
+        """A transaction takes a free key, until its end."""
+        self.reserved[key] = owner, item
+
+    def unreserve(self, key: str) -> None:
+        """Its end: bound by now, or free."""
+        del self.reserved[key]
+
+    def holder(self, key: str, now: int, owner: object = None) -> int | None:
+        """The id of the item that has taken the key; None if it is free. ``EngineBusy``: another transaction has it."""
+        if self.reserved and key in self.reserved:
+            who, item = self.reserved[key]
+            if who is not owner:
+                raise busy()
+            return item
         row = self._rows.get(key)
         if row is not None and rules.key_taken(row.live, row.until, now):
             return row.item

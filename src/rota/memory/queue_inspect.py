@@ -64,6 +64,8 @@ def _ids(state: QueueState, listed: ListedState | None) -> Iterator[int]:
 def purge(state: QueueState, listed: ListedState) -> int:
     """Delete all jobs in a state; holders of processing ones get False from then on."""
     doomed = list(_ids(state, listed))
+    for number in doomed if state.pinned else ():
+        state.pinned.check(number)
     if listed == "dead":
         for letter_id in list(state.letters):
             delete_letter(state, letter_id)

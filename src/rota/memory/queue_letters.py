@@ -14,9 +14,16 @@ def sweep_expired(state: QueueState) -> int:
     """Bury every expired job, whoever holds it; then delete letters, done records and keys whose time is over."""
     now = state.shared.now()
     moved = 0
+    pinned: list[int] = []
     for job_id in state.expiries.take(now):
+        if job_id in state.pinned:
+            pinned.append(job_id)
+            continue
         state.bury(state.jobs[job_id], rules.EXPIRED, None, now)
         moved += 1
+    for job_id in pinned:
+        # For the sweep after the transaction.
+        state.expiries.put(state.jobs[job_id].expires_at or 0, job_id, len(state.jobs))
     for letter_id in state.letters_by_end.take(now):
         delete_letter(state, letter_id)
     for job_id in state.done_by_end.take(now):

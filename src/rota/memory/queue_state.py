@@ -14,6 +14,7 @@ from rota import rules
 from rota.memory.jobs import Job
 from rota.memory.keys import Keys
 from rota.memory.lanes import JobLane, Lanes
+from rota.memory.pins import Pin, Pins
 from rota.memory.schedule import FREE, Agenda, DeadlineTimers, Timers
 from rota.memory.shared import Shared
 from rota.records import DeadJobRow, JobClaim, JobRow, NewJob
@@ -46,6 +47,7 @@ class QueueState:
         """The latest instant that ever counted as past for a job here; a clock behind it has gone back (C9)."""
         self.expiries = Agenda(self._expires_at)
         self.keys = Keys()
+        self.pinned = Pins()
         self.letters: dict[int, DeadJobRow] = {}
         self.letter_of: dict[int, int] = {}
         self.letters_by_end = Agenda(lambda until, letter_id: letter_id in self.letters)
@@ -70,7 +72,7 @@ class QueueState:
                     return holder
             if shared.max_items is not None:
                 shared.make_room(1)
-            return self._append(new, now)
+            return self.append(new, now, shared.next_id())
         finally:
             try:
                 lock.release()
@@ -79,20 +81,26 @@ class QueueState:
 
     def enqueue_many(self, jobs: Sequence[NewJob]) -> list[int]:
         now = self.shared.now()
-        if self.shared.max_items is not None:
-            keys = {new.key for new in jobs if new.key is not None}
-            free = sum(1 for key in keys if self.keys.holder(key, now) is None)
-            self.shared.make_room(free + sum(1 for new in jobs if new.key is None))
+        self.make_room(jobs, now)
         ids = []
         for new in jobs:
             holder = None if new.key is None else self.keys.holder(new.key, now)
-            ids.append(self._append(new, now) if holder is None else holder)
+            ids.append(self.append(new, now, self.shared.next_id()) if holder is None else holder)
         return ids
 
-    def _append(self, new: NewJob, now: int) -> int:
+    def make_room(self, jobs: Sequence[NewJob], now: int, owner: object = None) -> None:
+        """Before any effect: is there room for those whose key is not taken, and is no key in doubt (X1)?"""
+        if self.shared.max_items is None and not self.keys.reserved:
+            return
+        keys = {new.key for new in jobs if new.key is not None}
+        free = sum(1 for key in keys if self.keys.holder(key, now, owner) is None)
+        if self.shared.max_items is not None:
+            self.shared.make_room(free + sum(1 for new in jobs if new.key is None))
+
+    def append(self, new: NewJob, now: int, number: int) -> int:
+        """A new job; ``now`` is when it was asked for."""
         shared = self.shared
         _, stamp, _, delay, run_at, priority, expires, key, _ = new
-        number = shared.next_id()
         lane = self.lanes.by_priority.get(priority)
         if lane is None:
             lane = self.lanes.open(priority)
@@ -262,9 +270,10 @@ class QueueState:
         try:
             lock.acquire()
             now = shared.now()
-            # ``_valid``, spelled out.
+            # ``valid``, spelled out.
             job = self.jobs.get(claim[0])
             if job is None or job.token != claim[11] or job.deadline < now or job.worker_id != claim[10]:
+                self.pinned.check(claim[0])
                 return False
             self._ack(job, result, now)
             return True
@@ -277,8 +286,10 @@ class QueueState:
     def ack_batch(self, claims: Sequence[JobClaim], ids: Sequence[int], worker_id: str) -> int:
         now = self.shared.now()
         count = 0
+        for number in (*(claim.id for claim in claims), *ids) if self.pinned else ():
+            self.pinned.check(number)
         for claim in claims:
-            job = self._valid(claim, now)
+            job = self.valid(claim, now)
             if job is not None and job.worker_id == worker_id:
                 self._ack(job, None, now)
                 count += 1
@@ -300,67 +311,116 @@ class QueueState:
 
     def retry(self, claim: JobClaim, error: str | None, delay: int) -> bool:
         now = self.shared.now()
-        job = self._valid(claim, now)
+        job = self.valid(claim, now)
         if job is None:
             return False
-        if rules.exhausted(job.attempts, job.spec.stamp.max_attempts):
-            self.bury(job, rules.MAX_ATTEMPTS, error, now)
-            return True
-        job.failed(error)
-        self._to_pending(job, now + delay, now)
+        self.end_retried(job.id, error, delay, now)
         return True
 
     def fail(self, claim: JobClaim, error: str | None) -> bool:
         now = self.shared.now()
-        job = self._valid(claim, now)
+        job = self.valid(claim, now)
         if job is None:
             return False
-        self.bury(job, rules.FAILED, error, now)
+        self.end_failed(job.id, error, now)
         return True
 
     def heartbeat(self, claims: Sequence[JobClaim], extend: int | None) -> list[int | None]:
         now = self.shared.now()
         results: list[int | None] = []
         for claim in claims:
-            job = self._valid(claim, now)
+            job = self.valid(claim, now)
             if job is None:
                 results.append(None)
                 continue
             deadline = now + (claim.visibility if extend is None else extend)
-            if job.timer is not None:
-                self.deadlines.renew(job, deadline)
-            else:
-                # It was found lapsed, then the clock went back.
-                job = self._elsewhere(job)
-                job.deadline = deadline
-                self.place(job, now)
+            self.renew(job.id, deadline, now)
             results.append(deadline)
         return results
 
     def release(self, claim: JobClaim, delay: int | None) -> bool:
         now = self.shared.now()
-        job = self._valid(claim, now)
+        job = self.valid(claim, now)
         if job is None:
             return False
-        job.attempts -= 1
-        job.releases += 1
-        self._to_pending(job, job.run_at if delay is None else now + delay, now)
+        self.end_released(job.id, delay, now)
         return True
 
     def cancel(self, job_id: int) -> bool:
         job = self.jobs.get(job_id)
         if job is None:
             return False
+        self.pinned.check(job_id)
         self.shared.items -= 1
         self.remove(job)
         return True
 
-    def _valid(self, claim: JobClaim, now: int) -> Job | None:
+    def valid(self, claim: JobClaim, now: int) -> Job | None:
         """Q6: processing, by this worker, under this claim's token, until its deadline's own instant."""
         job = self.jobs.get(claim[0])
         if job is None or job.token != claim[11] or job.deadline < now or job.worker_id != claim[10]:
+            self.pinned.check(claim[0])
             return None
         return job
+
+    # -- What settling does, once it is found valid --------------------------------------------------------------------
+
+    def end_acked(self, job_id: int, result: str | None, now: int) -> None:
+        self._ack(self.jobs[job_id], result, now)
+
+    def end_retried(self, job_id: int, error: str | None, delay: int, now: int) -> None:
+        job = self.jobs[job_id]
+        if rules.exhausted(job.attempts, job.spec.stamp.max_attempts):
+            self.bury(job, rules.MAX_ATTEMPTS, error, now)
+            return
+        job.failed(error)
+        self._to_pending(job, now + delay, now)
+
+    def end_failed(self, job_id: int, error: str | None, now: int) -> None:
+        self.bury(self.jobs[job_id], rules.FAILED, error, now)
+
+    def end_released(self, job_id: int, delay: int | None, now: int) -> None:
+        job = self.jobs[job_id]
+        job.attempts -= 1
+        job.releases += 1
+        self._to_pending(job, job.run_at if delay is None else now + delay, now)
+
+    def renew(self, job_id: int, deadline: int, now: int) -> None:
+        """Another deadline for a claim."""
+        job = self.jobs[job_id]
+        if job.timer is not None:
+            self.deadlines.renew(job, deadline)
+        else:
+            # It was found lapsed, then the clock went back.
+            job = self._elsewhere(job)
+            job.deadline = deadline
+            self.place(job, now)
+
+    # -- Pins (X2) -----------------------------------------------------------------------------------------------------
+
+    def pin(self, job_id: int, owner: object) -> Pin:
+        """Take a processing job out of reach."""
+        job = self._elsewhere(self.jobs[job_id])
+        pin = self.pinned[job_id] = Pin(owner, job.token, job.deadline)
+        job.token = 0
+        return pin
+
+    def unpin(self, job_id: int) -> None:
+        """Back to where it belongs by now."""
+        job = self.jobs[job_id]
+        job.token = self.pinned.pop(job_id).token
+        self.place(job, self.shared.now())
+
+    def bare_claim(self, job_id: int, worker_id: str) -> JobClaim | None:
+        """Q9: a claim for a bare id, as far as settling in a transaction needs one."""
+        job = self.jobs.get(job_id)
+        if job is None or job.worker_id != worker_id:
+            return None
+        pin = self.pinned.get(job_id)
+        token = job.token if pin is None else pin.token
+        row = (job_id, None, "", None, 0, 0, 0, 0, 0, None, worker_id, token, 0, job.deadline, 0, None, 0, 0)
+        claim: JobClaim = _new_row(JobClaim, row)
+        return claim
 
     def _to_pending(self, job: Job, run_at: int, now: int) -> None:
         self.processing -= 1

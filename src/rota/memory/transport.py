@@ -41,7 +41,7 @@ class MemoryTransport:
 
     # -- Options -----------------------------------------------------------------------------------------------------
 
-    def _writing(self) -> TransportState:
+    def writing(self) -> TransportState:
         """The data, made if need be, its options merged with the declared ones once."""
         state = self._engine.transport_states.get(self.name)
         if state is None:
@@ -56,21 +56,21 @@ class MemoryTransport:
         self.__dict__["ack"] = state.ack
         return state
 
-    def _reading(self) -> TransportState:
+    def reading(self) -> TransportState:
         """The data; of a transport that does not exist an empty one, which is not kept."""
         if self.name in self._engine.transport_states:
-            return self._writing()
+            return self.writing()
         state = TransportState(self._shared, self.name)
         state.store_options(rules.merge_options(self.name, {}, self._declared))
         return state
 
     def options(self) -> TransportOptions:
-        with self._shared.lock:
-            return (self._state or self._reading()).options
+        with self._shared.reading:
+            return (self._state or self.reading()).options
 
     def configure(self, changes: dict[str, Any]) -> TransportOptions:
         with self._shared.lock:
-            state = self._state or self._writing()
+            state = self._state or self.writing()
             state.store_options(state.stored | changes)
             return state.options
 
@@ -78,88 +78,88 @@ class MemoryTransport:
 
     def publish(self, group_id: str, event: Any, priority: int, key: str | None, headers: dict[str, str] | None) -> int:
         with self._shared.lock:
-            return (self._state or self._writing()).publish(group_id, event, priority, key, headers)
+            return (self._state or self.writing()).publish(group_id, event, priority, key, headers)
 
     def publish_many(self, messages: Sequence[NewMessage]) -> list[int]:
         with self._shared.lock:
-            return (self._state or self._writing()).publish_many(messages)
+            return (self._state or self.writing()).publish_many(messages)
 
     def claim(self, worker_id: str, n: int, visibility: int, min_priority: int | None) -> list[LeaseClaim]:
         with self._shared.lock:
-            return (self._state or self._writing()).claim(worker_id, n, visibility, min_priority)
+            return (self._state or self.writing()).claim(worker_id, n, visibility, min_priority)
 
     def ack(self, claim: LeaseClaim) -> bool:
         with self._shared.lock:
-            return (self._state or self._writing()).ack(claim)
+            return (self._state or self.writing()).ack(claim)
 
     def ack_batch(self, claims: Sequence[LeaseClaim]) -> int:
         with self._shared.lock:
-            return (self._state or self._writing()).ack_batch(claims)
+            return (self._state or self.writing()).ack_batch(claims)
 
     def nack(self, claim: LeaseClaim, delay: int, error: str | None) -> bool:
         with self._shared.lock:
-            return (self._state or self._writing()).nack(claim, delay, error)
+            return (self._state or self.writing()).nack(claim, delay, error)
 
     def extend(self, claims: Sequence[LeaseClaim], visibility: int) -> list[int | None]:
         with self._shared.lock:
-            return (self._state or self._writing()).extend(claims, visibility)
+            return (self._state or self.writing()).extend(claims, visibility)
 
     def release(self, claim: LeaseClaim, delay: int) -> bool:
         with self._shared.lock:
-            return (self._state or self._writing()).release(claim, delay)
+            return (self._state or self.writing()).release(claim, delay)
 
     def fail(self, claim: LeaseClaim, error: str | None) -> bool:
         with self._shared.lock:
-            return (self._state or self._writing()).fail(claim, error)
+            return (self._state or self.writing()).fail(claim, error)
 
     # -- Control plane and inspection --------------------------------------------------------------------------------
 
     def suspend(self, group_id: str | None) -> bool:
         with self._shared.lock:
-            return transport_inspect.suspend(self._state or self._writing(), group_id)
+            return transport_inspect.suspend(self._state or self.writing(), group_id)
 
     def resume(self, group_id: str | None) -> bool:
         with self._shared.lock:
-            return transport_inspect.resume(self._state or self._writing(), group_id)
+            return transport_inspect.resume(self._state or self.writing(), group_id)
 
     def groups(self, state: GroupState | None, limit: int, after: str | None) -> list[GroupRow]:
-        with self._shared.lock:
-            return transport_inspect.groups(self._state or self._reading(), state, limit, after)
+        with self._shared.reading:
+            return transport_inspect.groups(self._state or self.reading(), state, limit, after)
 
     def stats(self) -> TransportStatsRow:
-        with self._shared.lock:
-            return transport_inspect.stats(self._state or self._reading())
+        with self._shared.reading:
+            return transport_inspect.stats(self._state or self.reading())
 
     def peek(self, group_id: str, n: int) -> list[MessageRow]:
-        with self._shared.lock:
-            return transport_inspect.peek(self._state or self._reading(), group_id, n)
+        with self._shared.reading:
+            return transport_inspect.peek(self._state or self.reading(), group_id, n)
 
     def purge(self, group_id: str) -> int:
         with self._shared.lock:
-            return transport_inspect.purge(self._state or self._writing(), group_id)
+            return transport_inspect.purge(self._state or self.writing(), group_id)
 
     def explain(self, group_id: str) -> ExplanationRow:
-        with self._shared.lock:
-            return transport_inspect.explain(self._state or self._reading(), group_id)
+        with self._shared.reading:
+            return transport_inspect.explain(self._state or self.reading(), group_id)
 
     def next_due(self) -> int | None:
-        with self._shared.lock:
-            return transport_inspect.next_due(self._state or self._reading())
+        with self._shared.reading:
+            return transport_inspect.next_due(self._state or self.reading())
 
     # -- Dead letters ------------------------------------------------------------------------------------------------
 
     def sweep(self) -> int:
         with self._shared.lock:
-            return transport_letters.sweep(self._state or self._writing())
+            return transport_letters.sweep(self._state or self.writing())
 
     def dead_letters(self, limit: int, after: int | None, group_id: str | None) -> list[DeadMessageRow]:
-        with self._shared.lock:
-            return transport_letters.dead_letters(self._state or self._reading(), limit, after, group_id)
+        with self._shared.reading:
+            return transport_letters.dead_letters(self._state or self.reading(), limit, after, group_id)
 
     def purge_dead(self, ids: Sequence[int] | None, older_than: int | None) -> int:
         with self._shared.lock:
-            return transport_letters.purge_dead(self._state or self._writing(), ids, older_than)
+            return transport_letters.purge_dead(self._state or self.writing(), ids, older_than)
 
     def redrive(self, ids: Sequence[int] | None, position: Position) -> list[int]:
         with self._shared.lock:
-            return transport_letters.redrive(self._state or self._writing(), ids, position)
+            return transport_letters.redrive(self._state or self.writing(), ids, position)

@@ -37,7 +37,7 @@ def resume(state: TransportState, group_id: str | None) -> bool:
     if state.suspended.pop(group_id, None) is None:
         return False
     group = state.groups.get(group_id)
-    if group is not None and not group.queued and group.timer is None:
+    if group is not None and not group.queued and group.timer is None and group_id not in state.pinned:
         group.lane.push(group)
     return True
 
@@ -96,6 +96,7 @@ def purge(state: TransportState, group_id: str) -> int:
     group = state.groups.get(group_id)
     if group is None:
         return 0
+    state.pinned.check(group_id)
     count = group.size
     message: Message | None = group.head
     while message is not None:

@@ -81,6 +81,22 @@ def redrive(state: TransportState, ids: Sequence[int] | None, position: Position
     return seqs
 
 
+def arrive(state: TransportState, group_id: str, priority: int, message: Message) -> None:
+    """A message that was published in a transaction; others with higher seqs may have come before its commit (T2)."""
+    group = state.groups.get(group_id)
+    if group is None:
+        state.add_group(group_id, priority, message)
+    elif group.tail.seq < message.seq:
+        group.append(message)
+    else:
+        group.insert(message, None)
+        _reorder(state, group)
+    state.shared.items += 1
+    if message.key is not None:
+        at = message.published_at
+        state.keys.bind(message.key, message.seq, at + state.options.key_ttl, at)
+
+
 def _revived(state: TransportState, row: MessageRow, seq: int, now: int) -> Message:
     message = Message(seq, row.event, row.headers, row.published_at, row.key)
     message.last_error, message.previous_error = row.last_error, row.previous_error

@@ -16,6 +16,7 @@ from rota import rules
 from rota.memory.groups import Group, Message
 from rota.memory.keys import Keys
 from rota.memory.lanes import Lanes, TurnLane
+from rota.memory.pins import Pin, Pins
 from rota.memory.schedule import FREE, Agenda, DeadlineTimers
 from rota.memory.shared import Shared
 from rota.records import DeadMessageRow, LeaseClaim, NewMessage
@@ -39,6 +40,7 @@ class TransportState:
         self.lanes: Lanes[TurnLane] = Lanes(TurnLane)
         self.deadlines = DeadlineTimers()
         self.keys = Keys()
+        self.pinned = Pins()
         self.letters: dict[int, DeadMessageRow] = {}
         self.letters_by_age = Agenda(lambda died_at, letter_id: letter_id in self.letters)
 
@@ -63,19 +65,21 @@ class TransportState:
     def publish_many(self, messages: Sequence[NewMessage]) -> list[int]:
         shared = self.shared
         now = shared.now()
-        if shared.max_items is not None:
-            shared.make_room(self._new_ones(messages, now))
+        self.make_room(messages, now)
         seqs = []
         for group_id, event, priority, key, headers in messages:
             seq = None if key is None else self.keys.holder(key, now)
             seqs.append(self._append(group_id, event, priority, key, headers, now) if seq is None else seq)
         return seqs
 
-    def _new_ones(self, messages: Sequence[NewMessage], now: int) -> int:
-        """How many messages are none of those whose key is taken."""
+    def make_room(self, messages: Sequence[NewMessage], now: int, owner: object = None) -> None:
+        """Before any effect: is there room for those whose key is not taken, and is no key in doubt (X1)?"""
+        if self.shared.max_items is None and not self.keys.reserved:
+            return
         keys = {message.key for message in messages if message.key is not None}
-        free = sum(1 for key in keys if self.keys.holder(key, now) is None)
-        return free + sum(1 for message in messages if message.key is None)
+        free = sum(1 for key in keys if self.keys.holder(key, now, owner) is None)
+        if self.shared.max_items is not None:
+            self.shared.make_room(free + sum(1 for message in messages if message.key is None))
 
     def _append(
         self, group_id: str, event: Any, priority: int, key: str | None, headers: dict[str, str] | None, now: int
@@ -236,6 +240,7 @@ class TransportState:
             # Reads no clock: a lapsed lease nobody else took may still be settled.
             group = self.groups.get(claim[1])
             if group is None or group.token != claim[3]:
+                self.pinned.check(claim[1])
                 return False
             message = group.head
             if message is None or message.seq != claim[0]:
@@ -270,18 +275,20 @@ class TransportState:
                 pass  # Interrupted while it waited for the lock.
 
     def ack_batch(self, claims: Sequence[LeaseClaim]) -> int:
+        for claim in claims if self.pinned else ():
+            self.pinned.check(claim.group_id)
         # Under the lock; each takes it once more.
         return sum(map(self.ack, claims))
 
     def nack(self, claim: LeaseClaim, delay: int, error: str | None) -> bool:
-        return self._give_back(claim, delay, error, delivered=True)
+        return self.give_back(claim, delay, error, True, self.shared.now())
 
     def release(self, claim: LeaseClaim, delay: int) -> bool:
-        return self._give_back(claim, delay, None, delivered=False)
+        return self.give_back(claim, delay, None, False, self.shared.now())
 
-    def _give_back(self, claim: LeaseClaim, delay: int, error: str | None, *, delivered: bool) -> bool:
-        now = self.shared.now()
-        group, message = self._leased(claim)
+    def give_back(self, claim: LeaseClaim, delay: int, error: str | None, delivered: bool, now: int) -> bool:
+        """Free or park; ``delivered``: this delivery counts."""
+        group, message = self.leased(claim)
         if group is None or message is None:
             return False
         message.failed(error)
@@ -294,8 +301,11 @@ class TransportState:
         return True
 
     def fail(self, claim: LeaseClaim, error: str | None) -> bool:
-        now = self.shared.now()
-        group, message = self._leased(claim)
+        return self.end_failed(claim, error, self.shared.now())
+
+    def end_failed(self, claim: LeaseClaim, error: str | None, now: int) -> bool:
+        """Dead-letter the message of a lease."""
+        group, message = self.leased(claim)
         if group is None or message is None:
             return False
         group.remove(message)
@@ -309,8 +319,10 @@ class TransportState:
         now = self.shared.now()
         deadline = now + visibility
         results: list[int | None] = []
+        for claim in claims if self.pinned else ():
+            self.pinned.check(claim.group_id)
         for claim in claims:
-            group, _ = self._leased(claim)
+            group, _ = self.leased(claim)
             if group is None or rules.lapsed(group.deadline, now):
                 results.append(None)
                 continue
@@ -318,10 +330,35 @@ class TransportState:
             results.append(deadline)
         return results
 
-    def _leased(self, claim: LeaseClaim) -> tuple[Group | None, Message | None]:
+    def renew(self, claim: LeaseClaim, deadline: int) -> None:
+        """Another deadline for a lease that is valid."""
+        self._hold(self.groups[claim.group_id], deadline)
+
+    # -- Pins (X2) -----------------------------------------------------------------------------------------------------
+
+    def pin(self, group_id: str, owner: object) -> Pin:
+        """Take a leased group out of reach."""
+        group = self.groups[group_id]
+        if group.timer is not None:
+            self.deadlines.drop(group)
+        elif group.queued:
+            # It has lapsed, and its holder comes after all.
+            group = self.groups[group_id] = group.lane.replaced(group)
+        pin = self.pinned[group_id] = Pin(owner, group.token, group.deadline)
+        group.token = 0
+        return pin
+
+    def unpin(self, group_id: str) -> None:
+        """Leased as before; the next claim finds out whether it has lapsed."""
+        group = self.groups[group_id]
+        group.token = self.pinned.pop(group_id).token
+        self.deadlines.add(group, group.deadline, group.token)
+
+    def leased(self, claim: LeaseClaim) -> tuple[Group | None, Message | None]:
         """The group and message of a lease that is still the group's current one (T6)."""
         group = self.groups.get(claim.group_id)
         if group is None or group.token != claim.token:
+            self.pinned.check(claim.group_id)
             return None, None
         message = group.find(claim.seq)
         return (group, message) if message is not None else (None, None)

@@ -13,7 +13,9 @@ from rota.facade import waiting
 from rota.facade.lost import lost_event
 from rota.facade.on_demand import OnDemand
 from rota.facade.queues import JobData, QueueBase, job_filter, listed_state
+from rota.facade.transactions import Tx, lost
 from rota.facade.transports import redrive_position
+from rota.sync import within
 from rota.telemetry import API, LOADED, active
 from rota.units import Duration, Instant
 
@@ -39,25 +41,25 @@ class Job(JobData):
         """
         return lost_event(self)
 
-    def ack(self, result: Any = None) -> bool:
+    def ack(self, result: Any = None, *, tx: Tx = None) -> bool:
         """Done: gone, or kept with ``result`` for the job's ``keep_done`` seconds. ``False``: the claim was lost."""
-        return self._queue.ack(self, result)  # type: ignore[no-any-return]
+        return self._queue.ack(self, result, tx=tx)  # type: ignore[no-any-return]
 
-    def retry(self, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
+    def retry(self, error: str | BaseException | None = None, delay: Duration | None = None, *, tx: Tx = None) -> bool:
         """Try again after the backoff (Q8) or ``delay`` seconds; dead when no attempt is left."""
-        return self._queue.retry(self, error, delay)  # type: ignore[no-any-return]
+        return self._queue.retry(self, error, delay, tx=tx)  # type: ignore[no-any-return]
 
-    def fail(self, error: str | BaseException | None = None) -> bool:
+    def fail(self, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
         """Dead-letter the job now."""
-        return self._queue.fail(self, error)  # type: ignore[no-any-return]
+        return self._queue.fail(self, error, tx=tx)  # type: ignore[no-any-return]
 
-    def heartbeat(self, extend: Duration | None = None) -> bool:
+    def heartbeat(self, extend: Duration | None = None, *, tx: Tx = None) -> bool:
         """Reset the claim's end to now + ``extend`` seconds, else this claim's visibility."""
-        return self._queue.heartbeat(self, extend)  # type: ignore[no-any-return]
+        return self._queue.heartbeat(self, extend, tx=tx)  # type: ignore[no-any-return]
 
-    def release(self, *, delay: Duration | None = None) -> bool:
+    def release(self, *, delay: Duration | None = None, tx: Tx = None) -> bool:
         """Give it back unworked, the attempt given back."""
-        return self._queue.release(self, delay=delay)  # type: ignore[no-any-return]
+        return self._queue.release(self, delay=delay, tx=tx)  # type: ignore[no-any-return]
 
 
 class Queue(QueueBase[Job]):
@@ -83,6 +85,7 @@ class Queue(QueueBase[Job]):
         visibility: Duration | None = None,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
+        tx: Tx = None,
     ) -> int:
         """Store a job and return its id (Q1, Q2). A taken ``key`` stores nothing and returns the existing id (Q15).
 
@@ -92,15 +95,25 @@ class Queue(QueueBase[Job]):
         job = self._new(payload, name, delay, run_at, priority, expires, max_attempts, visibility, key, headers)
         if API in LOADED and (spans := active()) is not None:
             with spans.send(self.name) as send:
-                return self._woken(send.stored(self._engine.enqueue(send.job(job))))
+                job = send.job(job)
+                if tx is not None:
+                    return send.stored(within.within(self, tx, "enqueue", job))
+                return self._woken(send.stored(self._engine.enqueue(job)))
+        if tx is not None:
+            return within.within(self, tx, "enqueue", job)  # type: ignore[no-any-return]
         return self._woken(self._engine.enqueue(job))
 
-    def enqueue_many(self, items: Iterable[Any]) -> list[int]:
+    def enqueue_many(self, items: Iterable[Any], *, tx: Tx = None) -> list[int]:
         """Store payloads or ``rota.Item``s, all or nothing; their ids in order."""
         jobs = self._new_many(items)
         if API in LOADED and (spans := active()) is not None:
             with spans.send(self.name, len(jobs)) as send:
-                return self._woken(self._engine.enqueue_many(send.jobs(jobs)))
+                jobs = send.jobs(jobs)
+                if tx is not None:
+                    return within.within(self, tx, "enqueue_many", jobs)  # type: ignore[no-any-return]
+                return self._woken(self._engine.enqueue_many(jobs))
+        if tx is not None:
+            return within.within(self, tx, "enqueue_many", jobs)  # type: ignore[no-any-return]
         return self._woken(self._engine.enqueue_many(jobs))
 
     def claim_batch(
@@ -126,40 +139,61 @@ class Queue(QueueBase[Job]):
         engine = self._engine
         return waiting.drive(self._core, self._address, pause, partial(engine.claim, *ask), engine.next_due)
 
-    def ack(self, job: Job, result: Any = None) -> bool:
+    def ack(self, job: Job, result: Any = None, *, tx: Tx = None) -> bool:
         """Done: gone, or kept with ``result`` for the job's ``keep_done`` seconds."""
         text = None if result is None else self._result(result)
         claim = self._own(job)
+        if tx is not None:
+            return within.settle(self, tx, job, "ack", claim, text)
         return claim is not None and self._engine.ack(claim, text)
 
-    def ack_batch(self, jobs_or_ids: Iterable[Job | int], worker_id: str) -> int:
+    def ack_batch(self, jobs_or_ids: Iterable[Job | int], worker_id: str, *, tx: Tx = None) -> int:
         """Ack each valid one, counted once; jobs bring their token, bare ids are judged without it (Q9)."""
         worker = self._worker_name(worker_id)
+        if tx is not None:
+            held = list(jobs_or_ids)
+            claims, ids = self._claims_and_ids(held)
+            return within.settle_all(self, tx, held, self._asked(held, claims, ids), claims, ids, worker)
         return self._engine.ack_batch(*self._claims_and_ids(jobs_or_ids), worker)
 
-    def retry(self, job: Job, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
+    def retry(
+        self, job: Job, error: str | BaseException | None = None, delay: Duration | None = None, *, tx: Tx = None
+    ) -> bool:
         """Try again after the backoff (Q8) or ``delay`` seconds; dead when no attempt is left (Q7)."""
         text, claim = rules.clean_error(error), self._own(job)
+        if tx is not None:
+            return within.settle(self, tx, job, "retry", claim, text, 0 if claim is None else self._curve(claim, delay))
         return claim is not None and self._woken(self._engine.retry(claim, text, self._curve(claim, delay)))
 
-    def fail(self, job: Job, error: str | BaseException | None = None) -> bool:
+    def fail(self, job: Job, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
         """Dead-letter the job now: ``error``, or ``"failed"``."""
         text, claim = rules.clean_error(error), self._own(job)
+        if tx is not None:
+            return within.settle(self, tx, job, "fail", claim, text)
         return claim is not None and self._engine.fail(claim, text)
 
-    def heartbeat(self, job: Job, extend: Duration | None = None) -> bool:
+    def heartbeat(self, job: Job, extend: Duration | None = None, *, tx: Tx = None) -> bool:
         """Reset the claim's end to now + ``extend`` seconds, else this claim's visibility (Q7)."""
         seconds, claim = self._beat(extend), self._own(job)
+        if tx is not None:
+            renewed = [None] if claim is None else within.within(self, tx, "heartbeat", [claim], seconds)
+            if not self._beaten(job, renewed[0]):
+                raise lost([job])
+            return True
         return claim is not None and self._beaten(job, self._engine.heartbeat([claim], seconds)[0])
 
-    def heartbeat_batch(self, jobs: Iterable[Job], extend: Duration | None = None) -> list[Job]:
+    def heartbeat_batch(self, jobs: Iterable[Job], extend: Duration | None = None, *, tx: Tx = None) -> list[Job]:
         """``heartbeat`` for several; returns the jobs whose claim is lost."""
         asked, claims, seconds = self._to_beat(jobs, extend)
+        if tx is not None:
+            return self._lost(asked, within.within(self, tx, "heartbeat", claims, seconds))
         return self._lost(asked, self._engine.heartbeat(claims, seconds))
 
-    def release(self, job: Job, *, delay: Duration | None = None) -> bool:
+    def release(self, job: Job, *, delay: Duration | None = None, tx: Tx = None) -> bool:
         """Give it back unworked, the attempt given back: pending at its old ready time, or now + ``delay`` seconds."""
         pause, claim = self._pause(delay), self._own(job)
+        if tx is not None:
+            return within.settle(self, tx, job, "release", claim, pause)
         return claim is not None and self._woken(self._engine.release(claim, pause))
 
     def cancel(self, id: int) -> bool:

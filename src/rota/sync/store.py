@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from rota import names
+from rota import names, rules
 from rota.clock import Clock
 from rota.codecs import Codec
 from rota.facade import listening
@@ -17,6 +17,7 @@ from rota.facade.stores import StoreBase, declared
 from rota.facade.transports import OptionChanges
 from rota.records import NewGroups, Poison
 from rota.sync.queue import Queue
+from rota.sync.transaction import Transaction
 from rota.sync.transport import Transport
 from rota.units import Duration
 from rota.wakeups import ThreadWaiter, channel_address
@@ -123,6 +124,17 @@ class Store(StoreBase):
         """
         stamped = stamp(visibility, max_attempts, backoff_base, dead_letter_retention, keep_done, key_ttl)
         return Queue(self._core, name, check_codec(codec), stamped)
+
+    def outbox(self, name: str, *, codec: Codec | None = None) -> Queue:
+        """A queue with the outbox stamp (X5), for what is to be delivered to another system after the commit.
+
+        60 s ``visibility``, 5 ``max_attempts``, 5 s ``backoff_base``, letters kept for ever.
+        """
+        return Queue(self._core, name, check_codec(codec), rules.OUTBOX_STAMP)
+
+    def transaction(self) -> Transaction:
+        """A context manager: what verbs do with ``tx=`` of it is committed together, or not at all (X1)."""
+        return Transaction(self._core)
 
     def configure_transport(self, name: str, **options: Unpack[OptionChanges]) -> None:
         """Change stored options of a transport (T11); None means the default. Handles in use obey the new ones."""

@@ -13,6 +13,7 @@ from rota.facade import ids as given
 from rota.facade import waiting
 from rota.facade.lost import lost_event
 from rota.facade.on_demand import OnDemand
+from rota.facade.transactions import Tx, lost
 from rota.facade.transports import (
     DEFAULT_VISIBILITY,
     LeaseData,
@@ -22,6 +23,7 @@ from rota.facade.transports import (
     redrive_position,
     required_group,
 )
+from rota.sync import within
 from rota.telemetry import API, LOADED, active
 from rota.units import Duration
 
@@ -47,34 +49,36 @@ class Lease(LeaseData):
         """
         return lost_event(self)
 
-    def ack(self) -> bool:
+    def ack(self, *, tx: Tx = None) -> bool:
         """Handled: remove the message, free the group. ``False``: the lease was lost (T6)."""
         transport = self._transport
+        if tx is not None:
+            return transport.ack(self, tx=tx)  # type: ignore[no-any-return]
         # ``Transport.ack`` for a lease of its own, spelled out.
         if not transport._engine.ack(self._claim):
             return False
         transport._wakeups.wake(transport._address)
         return True
 
-    def nack(self, delay: Duration = 0, *, error: str | BaseException | None = None) -> bool:
+    def nack(self, delay: Duration = 0, *, error: str | BaseException | None = None, tx: Tx = None) -> bool:
         """Free the message for immediate retry, or park its group for ``delay`` seconds."""
-        return self._transport.nack(self, delay, error=error)  # type: ignore[no-any-return]
+        return self._transport.nack(self, delay, error=error, tx=tx)  # type: ignore[no-any-return]
 
-    def retry(self, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
+    def retry(self, error: str | BaseException | None = None, delay: Duration | None = None, *, tx: Tx = None) -> bool:
         """``nack`` with the backoff over ``deliveries`` (Q8), or with the given delay in seconds."""
-        return self._transport.retry(self, error, delay)  # type: ignore[no-any-return]
+        return self._transport.retry(self, error, delay, tx=tx)  # type: ignore[no-any-return]
 
-    def extend(self, visibility: Duration) -> Lease | None:
+    def extend(self, visibility: Duration, *, tx: Tx = None) -> Lease | None:
         """Renew to now + ``visibility`` seconds under the same token; ``None``: the lease was lost."""
-        return self._transport.extend(self, visibility)  # type: ignore[no-any-return]
+        return self._transport.extend(self, visibility, tx=tx)  # type: ignore[no-any-return]
 
-    def release(self, *, delay: Duration = 0) -> bool:
+    def release(self, *, delay: Duration = 0, tx: Tx = None) -> bool:
         """Give it back unworked: this delivery is not counted."""
-        return self._transport.release(self, delay=delay)  # type: ignore[no-any-return]
+        return self._transport.release(self, delay=delay, tx=tx)  # type: ignore[no-any-return]
 
-    def fail(self, error: str | BaseException | None = None) -> bool:
+    def fail(self, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
         """Dead-letter the message now and free the group."""
-        return self._transport.fail(self, error)  # type: ignore[no-any-return]
+        return self._transport.fail(self, error, tx=tx)  # type: ignore[no-any-return]
 
 
 class Transport(TransportBase[Lease]):
@@ -95,6 +99,7 @@ class Transport(TransportBase[Lease]):
         *,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
+        tx: Tx = None,
     ) -> int:
         """Append ``event`` to the group and return its ``seq`` (T2, T5); with a taken ``key`` the existing one (Q15).
 
@@ -103,15 +108,25 @@ class Transport(TransportBase[Lease]):
         message = self._new(group_id, event, priority, key, headers)
         if API in LOADED and (spans := active()) is not None:
             with spans.send(self.name, group=group_id) as send:
-                return self._woken(send.stored(self._engine.publish(*message[:4], send.headers(message[4]))))
+                message = (*message[:4], send.headers(message[4]))
+                if tx is not None:
+                    return send.stored(within.within(self, tx, "publish", *message))
+                return self._woken(send.stored(self._engine.publish(*message)))
+        if tx is not None:
+            return within.within(self, tx, "publish", *message)  # type: ignore[no-any-return]
         return self._woken(self._engine.publish(*message))
 
-    def publish_many(self, items: Iterable[tuple[str, Any] | tuple[str, Any, int]]) -> list[int]:
+    def publish_many(self, items: Iterable[tuple[str, Any] | tuple[str, Any, int]], *, tx: Tx = None) -> list[int]:
         """Append ``(group_id, event[, priority])`` items, all or nothing; their seqs in order."""
         messages = self._new_many(items)
         if API in LOADED and (spans := active()) is not None:
             with spans.send(self.name, len(messages)) as send:
-                return self._woken(self._engine.publish_many(send.messages(messages)))
+                messages = send.messages(messages)
+                if tx is not None:
+                    return within.within(self, tx, "publish_many", messages)  # type: ignore[no-any-return]
+                return self._woken(self._engine.publish_many(messages))
+        if tx is not None:
+            return within.within(self, tx, "publish_many", messages)  # type: ignore[no-any-return]
         return self._woken(self._engine.publish_many(messages))
 
     def claim(
@@ -158,48 +173,78 @@ class Transport(TransportBase[Lease]):
         engine = self._engine
         return waiting.drive(self._core, self._address, pause, partial(engine.claim, *ask), engine.next_due)
 
-    def ack(self, lease: Lease) -> bool:
+    def ack(self, lease: Lease, *, tx: Tx = None) -> bool:
         """Handled: remove the message, free the group."""
         claim = self._own(lease)
+        if tx is not None:
+            return within.settle(self, tx, lease, "ack", claim)
         return claim is not None and self._woken(self._engine.ack(claim))
 
-    def ack_batch(self, leases: Iterable[Lease]) -> int:
+    def ack_batch(self, leases: Iterable[Lease], *, tx: Tx = None) -> int:
         """``ack`` several; how many were still valid."""
+        if tx is not None:
+            held = list(leases)
+            claims = self._own_many(held)
+            return within.settle_all(self, tx, held, self._asked_for(held, claims), claims)
         return self._woken(self._engine.ack_batch(self._own_many(leases)))
 
-    def nack(self, lease: Lease, delay: Duration = 0, *, error: str | BaseException | None = None) -> bool:
+    def nack(
+        self, lease: Lease, delay: Duration = 0, *, error: str | BaseException | None = None, tx: Tx = None
+    ) -> bool:
         """Free the message for immediate retry, or park its whole group for ``delay`` seconds."""
         ask = units.not_negative(delay, "delay"), rules.clean_error(error)
         claim = self._own(lease)
+        if tx is not None:
+            return within.settle(self, tx, lease, "nack", claim, *ask)
         return claim is not None and self._woken(self._engine.nack(claim, *ask))
 
-    def retry(self, lease: Lease, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
+    def retry(
+        self, lease: Lease, error: str | BaseException | None = None, delay: Duration | None = None, *, tx: Tx = None
+    ) -> bool:
         """``nack`` with the backoff over ``deliveries`` (Q8), or with the given delay in seconds."""
         claim = self._own(lease)
+        if tx is not None:
+            return within.settle(
+                self,
+                tx,
+                lease,
+                "nack",
+                claim,
+                0 if claim is None else self._curve(claim, delay),
+                rules.clean_error(error),
+            )
         return claim is not None and self._woken(
             self._engine.nack(claim, self._curve(claim, delay), rules.clean_error(error))
         )
 
-    def extend(self, lease: Lease, visibility: Duration) -> Lease | None:
+    def extend(self, lease: Lease, visibility: Duration, *, tx: Tx = None) -> Lease | None:
         """Renew an unlapsed lease to now + ``visibility`` seconds under the same token; ``None`` when lost."""
-        renewed = self.extend_batch([lease], visibility)
+        renewed = self.extend_batch([lease], visibility, tx=tx)
+        if tx is not None and renewed[0] is None:
+            raise lost([lease])
         return renewed[0]
 
-    def extend_batch(self, leases: Iterable[Lease], visibility: Duration) -> list[Lease | None]:
+    def extend_batch(self, leases: Iterable[Lease], visibility: Duration, *, tx: Tx = None) -> list[Lease | None]:
         """``extend`` several: the new lease for each, ``None`` where it was lost."""
         asked, claims, microseconds = self._to_extend(leases, visibility)
+        if tx is not None:
+            return self._extended(asked, within.within(self, tx, "extend", claims, microseconds))
         return self._extended(asked, self._engine.extend(claims, microseconds))
 
-    def release(self, lease: Lease, *, delay: Duration = 0) -> bool:
+    def release(self, lease: Lease, *, delay: Duration = 0, tx: Tx = None) -> bool:
         """Give it back unworked (this delivery is not counted), at once or after ``delay`` seconds."""
         pause = units.not_negative(delay, "delay")
         claim = self._own(lease)
+        if tx is not None:
+            return within.settle(self, tx, lease, "release", claim, pause)
         return claim is not None and self._woken(self._engine.release(claim, pause))
 
-    def fail(self, lease: Lease, error: str | BaseException | None = None) -> bool:
+    def fail(self, lease: Lease, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
         """Dead-letter the message now (``"failed"``) and free the group."""
         text = rules.clean_error(error)
         claim = self._own(lease)
+        if tx is not None:
+            return within.settle(self, tx, lease, "fail", claim, text)
         return claim is not None and self._woken(self._engine.fail(claim, text))
 
     def suspend(self, group_id: str | None = None) -> bool:

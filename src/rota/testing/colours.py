@@ -1,7 +1,8 @@
 """One test, two colours: the async facade made to look like the sync one.
 
 Every awaitable of a wrapped ``AsyncStore``, and of the handles, jobs and leases it gives out, runs on an event loop of
-its own in a thread of its own. So several threads may use one wrapped store, as they may use a ``Store``.
+its own in a thread of its own. So several threads may use one wrapped store, as they may use a ``Store``. What one
+thread asks for runs in one task: a transaction is held by a task as it is by a thread (X1).
 """
 
 from __future__ import annotations
@@ -9,17 +10,58 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from typing import Any, Literal
 
 ColourName = Literal["sync", "async"]
 # Nothing in the suite takes this long: a call that does hangs.
 _PATIENCE = 120.0
-_WRAPPED = frozenset({"AsyncStore", "AsyncTransport", "AsyncQueue", "AsyncLease", "AsyncJob", "AsyncListener"})
+_WRAPPED = frozenset(
+    {
+        "AsyncStore",
+        "AsyncTransport",
+        "AsyncQueue",
+        "AsyncLease",
+        "AsyncJob",
+        "AsyncListener",
+        "AsyncTransaction",
+        "AsyncSavepoint",
+    }
+)
 
 
 def _is_async(value: Any) -> bool:
-    return type(value).__name__ in _WRAPPED or hasattr(type(value), "__anext__")
+    kind = type(value)
+    # Other libraries have an AsyncTransaction too.
+    ours = kind.__name__ in _WRAPPED and kind.__module__.startswith("rota.")
+    return ours or hasattr(kind, "__anext__")
+
+
+class _Line:
+    """A task that does what one thread asks for, one thing after the other."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._asked: asyncio.Queue[tuple[Callable[[], Awaitable[Any]], Future[Any]]] = asyncio.Queue()
+        asyncio.run_coroutine_threadsafe(self._serve(), loop)
+
+    def ask(self, run: Callable[[], Awaitable[Any]]) -> Future[Any]:
+        """Have it done."""
+        future: Future[Any] = Future()
+        self._loop.call_soon_threadsafe(self._asked.put_nowait, (run, future))
+        return future
+
+    async def _serve(self) -> None:
+        while True:
+            run, future = await self._asked.get()
+            try:
+                future.set_result(await run())
+            except asyncio.CancelledError:
+                future.cancel()
+                raise
+            except BaseException as error:
+                future.set_exception(error)
 
 
 class Runner:
@@ -29,6 +71,7 @@ class Runner:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="rota-colour", daemon=True)
         self._thread.start()
+        self._lines = threading.local()
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call ``function`` on the loop, await what it returns if that is awaitable, and wrap the result."""
@@ -37,7 +80,10 @@ class Runner:
             result = function(*map(unwrap, args), **{name: unwrap(value) for name, value in kwargs.items()})
             return await result if inspect.isawaitable(result) else result
 
-        return self.wrap(asyncio.run_coroutine_threadsafe(run(), self.loop).result(_PATIENCE))
+        line: _Line | None = getattr(self._lines, "line", None)
+        if line is None:
+            line = self._lines.line = _Line(self.loop)
+        return self.wrap(line.ask(run).result(_PATIENCE))
 
     def wrap(self, value: Any) -> Any:
         """What a sync caller would get: blocking stand-ins for async objects, everything else as it is."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from rota.aio.queue import AsyncJob
 from rota.aio.transport import AsyncLease
+from rota.facade.transactions import Tx
 from rota.sync.queue import Job
 from rota.sync.transport import Lease
 from rota.units import Duration
@@ -17,17 +18,17 @@ class WorkerJob(Job):
     settled = False
     """Whether its handler settled it itself, so that nothing is left to do."""
 
-    def ack(self, result: Any = None) -> bool:
-        return _note(self, super().ack(result))
+    def ack(self, result: Any = None, *, tx: Tx = None) -> bool:
+        return _note(self, super().ack(result, tx=tx))
 
-    def retry(self, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
-        return _note(self, super().retry(error, delay))
+    def retry(self, error: str | BaseException | None = None, delay: Duration | None = None, *, tx: Tx = None) -> bool:
+        return _note(self, super().retry(error, delay, tx=tx))
 
-    def fail(self, error: str | BaseException | None = None) -> bool:
-        return _note(self, super().fail(error))
+    def fail(self, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
+        return _note(self, super().fail(error, tx=tx))
 
-    def release(self, *, delay: Duration | None = None) -> bool:
-        return _note(self, super().release(delay=delay))
+    def release(self, *, delay: Duration | None = None, tx: Tx = None) -> bool:
+        return _note(self, super().release(delay=delay, tx=tx))
 
 
 class WorkerAsyncJob(AsyncJob):
@@ -35,17 +36,19 @@ class WorkerAsyncJob(AsyncJob):
 
     settled = False
 
-    async def ack(self, result: Any = None) -> bool:
-        return _note(self, await super().ack(result))
+    async def ack(self, result: Any = None, *, tx: Tx = None) -> bool:
+        return _note(self, await super().ack(result, tx=tx))
 
-    async def retry(self, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
-        return _note(self, await super().retry(error, delay))
+    async def retry(
+        self, error: str | BaseException | None = None, delay: Duration | None = None, *, tx: Tx = None
+    ) -> bool:
+        return _note(self, await super().retry(error, delay, tx=tx))
 
-    async def fail(self, error: str | BaseException | None = None) -> bool:
-        return _note(self, await super().fail(error))
+    async def fail(self, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
+        return _note(self, await super().fail(error, tx=tx))
 
-    async def release(self, *, delay: Duration | None = None) -> bool:
-        return _note(self, await super().release(delay=delay))
+    async def release(self, *, delay: Duration | None = None, tx: Tx = None) -> bool:
+        return _note(self, await super().release(delay=delay, tx=tx))
 
 
 class WorkerLease(Lease):
@@ -53,20 +56,20 @@ class WorkerLease(Lease):
 
     settled = False
 
-    def ack(self) -> bool:
-        return _note(self, super().ack())
+    def ack(self, *, tx: Tx = None) -> bool:
+        return _note(self, super().ack(tx=tx))
 
-    def nack(self, delay: Duration = 0, *, error: str | BaseException | None = None) -> bool:
-        return _note(self, super().nack(delay, error=error))
+    def nack(self, delay: Duration = 0, *, error: str | BaseException | None = None, tx: Tx = None) -> bool:
+        return _note(self, super().nack(delay, error=error, tx=tx))
 
-    def retry(self, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
-        return _note(self, super().retry(error, delay))
+    def retry(self, error: str | BaseException | None = None, delay: Duration | None = None, *, tx: Tx = None) -> bool:
+        return _note(self, super().retry(error, delay, tx=tx))
 
-    def release(self, *, delay: Duration = 0) -> bool:
-        return _note(self, super().release(delay=delay))
+    def release(self, *, delay: Duration = 0, tx: Tx = None) -> bool:
+        return _note(self, super().release(delay=delay, tx=tx))
 
-    def fail(self, error: str | BaseException | None = None) -> bool:
-        return _note(self, super().fail(error))
+    def fail(self, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
+        return _note(self, super().fail(error, tx=tx))
 
 
 class WorkerAsyncLease(AsyncLease):
@@ -74,20 +77,22 @@ class WorkerAsyncLease(AsyncLease):
 
     settled = False
 
-    async def ack(self) -> bool:
-        return _note(self, await super().ack())
+    async def ack(self, *, tx: Tx = None) -> bool:
+        return _note(self, await super().ack(tx=tx))
 
-    async def nack(self, delay: Duration = 0, *, error: str | BaseException | None = None) -> bool:
-        return _note(self, await super().nack(delay, error=error))
+    async def nack(self, delay: Duration = 0, *, error: str | BaseException | None = None, tx: Tx = None) -> bool:
+        return _note(self, await super().nack(delay, error=error, tx=tx))
 
-    async def retry(self, error: str | BaseException | None = None, delay: Duration | None = None) -> bool:
-        return _note(self, await super().retry(error, delay))
+    async def retry(
+        self, error: str | BaseException | None = None, delay: Duration | None = None, *, tx: Tx = None
+    ) -> bool:
+        return _note(self, await super().retry(error, delay, tx=tx))
 
-    async def release(self, *, delay: Duration = 0) -> bool:
-        return _note(self, await super().release(delay=delay))
+    async def release(self, *, delay: Duration = 0, tx: Tx = None) -> bool:
+        return _note(self, await super().release(delay=delay, tx=tx))
 
-    async def fail(self, error: str | BaseException | None = None) -> bool:
-        return _note(self, await super().fail(error))
+    async def fail(self, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
+        return _note(self, await super().fail(error, tx=tx))
 
 
 def _note(handle: Any, settled: bool) -> bool:

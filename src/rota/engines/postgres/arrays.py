@@ -8,20 +8,41 @@ from collections.abc import Sequence
 _SEPARATOR = "\x1f"
 
 
-def numbers(values: Sequence[int | None]) -> str:
+class Array(str):
+    """An array as text; a driver that wants to know is told its type."""
+
+    __slots__ = ()
+    type: str
+
+
+class Numbers(Array):
     """A ``bigint[]``."""
-    return "{" + repr(list(values))[1:-1].replace("None", "NULL") + "}"
+
+    __slots__ = ()
+    type = "bigint[]"
 
 
-def texts(values: Sequence[str | None]) -> str:
+class Texts(Array):
+    """A ``text[]``."""
+
+    __slots__ = ()
+    type = "text[]"
+
+
+def numbers(values: Sequence[int | None]) -> Numbers:
+    """A ``bigint[]``."""
+    return Numbers("{" + repr(list(values))[1:-1].replace("None", "NULL") + "}")
+
+
+def texts(values: Sequence[str | None]) -> Texts:
     """A ``text[]``."""
     try:
         joined = _SEPARATOR.join(values)  # type: ignore[arg-type]
     except TypeError:
-        return "{" + ",".join(map(_element, values)) + "}"
+        return Texts("{" + ",".join(map(_element, values)) + "}")
     if not values or joined.count(_SEPARATOR) != len(values) - 1:
-        return "{" + ",".join(map(_element, values)) + "}"
-    return '{"' + _escaped(joined).replace(_SEPARATOR, '","') + '"}'
+        return Texts("{" + ",".join(map(_element, values)) + "}")
+    return Texts('{"' + _escaped(joined).replace(_SEPARATOR, '","') + '"}')
 
 
 def _element(value: str | None) -> str:

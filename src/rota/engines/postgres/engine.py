@@ -19,11 +19,14 @@ from rota.engines.postgres.running import Runner
 from rota.engines.postgres.sending import SEND
 from rota.engines.postgres.sessions import Pool
 from rota.engines.postgres.verbs import BoundVerb, reading_verb, verb
+from rota.holders import Holders
 from rota.sql.drive import Block, Op
 from rota.wakeups import ChannelQueue, Wakeups
 
 if TYPE_CHECKING:
+    from rota.contract import EngineTransaction
     from rota.engines.postgres.queue import PostgresQueue
+    from rota.engines.postgres.transactions import PostgresTransaction
     from rota.engines.postgres.transport import PostgresTransport
 
 P = ParamSpec("P")
@@ -32,6 +35,12 @@ T = TypeVar("T")
 _TRANSPORTS = Block("transports", 'SELECT name FROM {schema}.transports ORDER BY name COLLATE "C"', True)
 _QUEUES = Block("queues", 'SELECT name FROM {schema}.queues ORDER BY name COLLATE "C"', True)
 _NOTIFY = Block("notify", "SELECT pg_notify(%s, %s)", True)
+_WHERE = Block(
+    "where",
+    "SELECT current_database()::text, extract(epoch FROM pg_postmaster_start_time())::text,"
+    " to_regclass('{schema}.jobs')::oid::bigint",
+    True,
+)
 _CLOCK = Block("clock", "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", True)
 
 
@@ -76,6 +85,8 @@ class PostgresEngine:
         listening_errors = Translator(listening.shown, schema, (*listening.secrets, *address.secrets))
         self._listening_connector = Connector(listening, listening_errors, connect_timeout, False)
         self._size, self._patience = pool_size, busy_timeout
+        self.holders = Holders()
+        self.known_whereabouts: tuple[Any, ...] | None = None
         self._start()
         try:
             self._check_schema(migrate, create)
@@ -89,7 +100,10 @@ class PostgresEngine:
         """All that belongs to this process alone; a forked child does it again."""
         self.pool = Pool(self._connector.connect, self._size, self._patience, self.url)
         self.loops = LoopPools(self._connector.aconnect, self._size, self._patience, self.url)
-        self.runner = Runner(self.address.schema, self.pool, self.loops, self.errors)
+        # Transactions have connections of their own: a verb never waits for one of these, however many are open.
+        self.held_pool = Pool(self._connector.connect, self._size, self._patience, self.url)
+        self.held_loops = LoopPools(self._connector.aconnect, self._size, self._patience, self.url)
+        self.runner = Runner(self.address.schema, self.pool, self.loops, self.errors, self.holders)
 
     def _check_schema(self, migrate: bool, create: bool) -> None:
         session = self.pool.take()
@@ -135,6 +149,25 @@ class PostgresEngine:
         """Microseconds the server's clock is ahead of this host's, as last measured."""
         return self._offset
 
+    # -- Place -------------------------------------------------------------------------------------------------------
+
+    @reading_verb
+    def where(self) -> Op[tuple[Any, ...]]:
+        """Which database of which running server a connection leads to, and which schema there."""
+        return tuple((yield _WHERE, ())[0])
+
+    def whereabouts(self, *, again: bool = False) -> tuple[Any, ...]:
+        """Where this engine's connections lead."""
+        if self.known_whereabouts is None or again:
+            self.known_whereabouts = self.where()
+        return self.known_whereabouts
+
+    async def awhereabouts(self, *, again: bool = False) -> tuple[Any, ...]:
+        """``whereabouts`` on the running loop."""
+        if self.known_whereabouts is None or again:
+            self.known_whereabouts = await self.where.arun()
+        return self.known_whereabouts
+
     @reading_verb
     def _server_clock(self) -> Op[int]:
         ((instant,),) = yield _CLOCK, ()
@@ -167,7 +200,11 @@ class PostgresEngine:
     @verb
     def notify(self, channel: str, payload: str | None) -> Op[None]:
         """Tell everyone who is subscribed (X6), by NOTIFY."""
-        yield _NOTIFY, (self._listening.channel, notification(channel, payload))
+        yield _NOTIFY, self.notification(channel, payload)
+
+    def notification(self, channel: str, payload: str | None) -> tuple[str, str]:
+        """What is said to NOTIFY."""
+        return self._listening.channel, notification(channel, payload)
 
     @verb
     def send(self, addresses: list[str]) -> Op[int]:
@@ -184,6 +221,24 @@ class PostgresEngine:
     def subscribe(self, channel: str) -> ChannelQueue:
         """A place in a channel: what is notified from here on."""
         return self._listening.subscribe(channel)
+
+    def begin(self) -> PostgresTransaction:
+        """A transaction on a connection of its own."""
+        from rota.engines.postgres import transactions
+
+        return transactions.begin(self)
+
+    async def abegin(self) -> PostgresTransaction:
+        """``begin`` on the running loop."""
+        from rota.engines.postgres import transactions
+
+        return await transactions.abegin(self)
+
+    def adopt(self, connection: Any, *, asynchronous: bool) -> EngineTransaction:
+        """A transaction on the caller's own connection (X4)."""
+        from rota.engines.postgres import foreign
+
+        return foreign.adopt(self, connection, asynchronous=asynchronous)
 
     async def acall(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a verb on the running loop. A statement under way is waited for when the task is cancelled."""
@@ -229,13 +284,16 @@ class PostgresEngine:
         self.closed = True
         forks.forget(self)
         self.wakeups.close()
-        self.loops.close()
-        self.pool.close()
+        for loops in (self.loops, self.held_loops):
+            loops.close()
+        for pool in (self.pool, self.held_pool):
+            pool.close()
 
     def forked(self) -> None:
         """In a forked child: the parent's connections are left alone, and new ones made."""
-        self.pool.leak(forks.leak)
-        self.loops.leak(forks.leak)
+        for pool in (self.pool, self.held_pool, self.loops, self.held_loops):
+            pool.leak(forks.leak)
+        self.holders.forked()
         self._listening.forked()
         self._start()
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import psycopg
 
-from rota.errors import EngineBusy, EngineFull, EngineUnavailable, OutcomeUnknown, RotaError, SchemaMismatch
+from rota.errors import (
+    EngineBusy,
+    EngineFull,
+    EngineUnavailable,
+    OutcomeUnknown,
+    RotaError,
+    SchemaMismatch,
+    TransactionAborted,
+    TransactionError,
+)
 
 # Nothing happened and trying again may help: serialisation failure, deadlock.
 CONFLICTS = frozenset({"40001", "40P01"})
@@ -19,6 +28,8 @@ _NO_SCHEMA = frozenset({"42P01", "42883", "42703", "3F000"})
 # The session ends: admin_shutdown, crash_shutdown, database_dropped, idle_session_timeout; cannot_connect_now.
 _SESSION_OVER = frozenset({"57P01", "57P02", "57P04", "57P05", "57P03"})
 
+# in_failed_sql_transaction: an earlier statement failed.
+_FAILED = "25P02"
 # Said by a session that ends in good order: admin_shutdown, idle_session_timeout.
 _GOODBYES = frozenset({"57P01", "57P05"})
 
@@ -55,8 +66,11 @@ class Translator:
 
         Of the server's words the first line only: the others may quote rows.
         """
-        words = error.diag.message_primary if isinstance(error, psycopg.Error) else None
-        text = " ".join((words or str(error)).split()) or type(error).__name__
+        if isinstance(error, psycopg.Error):
+            words = error.diag.message_primary or str(error)
+        else:
+            words = str(error).partition("\n")[0]
+        text = " ".join(words.split()) or type(error).__name__
         for secret in self._secrets:
             text = text.replace(secret, "***")
         code = getattr(error, "sqlstate", None)
@@ -75,9 +89,29 @@ class Translator:
             error,
         )
 
-    def refused(self, error: psycopg.Error) -> RotaError:
+    def aborted(self, error: BaseException) -> RotaError:
+        """The database gave up a transaction; nothing of it happened."""
+        return self._chained(
+            TransactionAborted(f"{self.told(error)}: the transaction is rolled back, run it again"), error
+        )
+
+    def in_transaction(self, error: BaseException, *, lost: bool) -> RotaError:
+        """A statement failed in a transaction, so that the transaction is of no more use."""
+        code = getattr(error, "sqlstate", None)
+        if code == TOO_STRICT:
+            return self._chained(
+                TransactionError(
+                    f"{self.told(error)}: begin the transaction with ISOLATION LEVEL READ COMMITTED, or do this outside"
+                ),
+                error,
+            )
+        if lost or code is None or code in CONFLICTS or code in _BUSY or code == _FAILED:
+            return self.aborted(error)
+        return self.refused(error)
+
+    def refused(self, error: BaseException) -> RotaError:
         """The server answered with an error: the statement did nothing."""
-        code = error.sqlstate
+        code = getattr(error, "sqlstate", None)
         told = self.told(error)
         if code in CONFLICTS:
             return self._chained(

@@ -117,6 +117,11 @@ class JobFrontier(_Frontier):
         self._lanes = lanes
         self._until = claims[-1].claimed_at
 
+    def late(self, since: int) -> None:
+        """Jobs whose ready time is this or later were committed just now, some time after it."""
+        self.epoch += 1
+        self._lanes = {priority: min(place, (since, _START)) for priority, place in self._lanes.items()}
+
 
 class GroupFrontier(_Frontier):
     """Of one transport and floor: the turns claimed last, those of groups never claimed apart from the others'."""

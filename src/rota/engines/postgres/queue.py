@@ -9,7 +9,7 @@ from rota.contract import ListedState
 from rota.engines.postgres.arrays import numbers, texts
 from rota.engines.postgres.dialect import spoken
 from rota.engines.postgres.frontier import JobFrontier
-from rota.engines.postgres.verbs import reading_verb, verb
+from rota.engines.postgres.verbs import BoundVerb, Runs, reading_verb, verb
 from rota.records import DeadJobRow, ExplanationRow, JobClaim, JobRow, NewJob, QueueStatsRow
 from rota.rules import CLEANING_LIMIT
 from rota.sql import queue_inspect as looking
@@ -20,7 +20,6 @@ from rota.sql.rows import headers_of, headers_text
 
 if TYPE_CHECKING:
     from rota.engines.postgres.engine import PostgresEngine
-    from rota.engines.postgres.running import Runner
 
 SQL = Blocks("rota.engines.postgres", "statements/queue.sql")
 
@@ -45,8 +44,18 @@ class PostgresQueue:
         self._swept_keys = _KEYS_START
 
     @property
-    def runner(self) -> Runner:
+    def runner(self) -> Runs:
         return self._engine.runner
+
+    def before(self) -> BoundVerb[[], None] | None:
+        """What is done outside of a transaction before its first verb: others must not have to wait for its end."""
+        return None if self.name in self._engine.known_queues else self.note
+
+    @verb
+    def note(self) -> Op[None]:
+        """The queue is there."""
+        yield SQL.note, (self.name,)
+        self._engine.known_queues.add(self.name)
 
     def _bounded(self) -> bool:
         """Whether claims carry a frontier. Where the engine commits after a verb, places would be noted too early."""

@@ -16,6 +16,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from rota.engines.postgres.failures import TOO_STRICT, Translator, did_nothing, is_conflict, is_lost
+from rota.holders import Holders
 from rota.sql.drive import Block, Op
 
 if TYPE_CHECKING:
@@ -29,17 +30,18 @@ T = TypeVar("T")
 _TRIES = 30
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
 
-_BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED"
+BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 
 class Runner:
     """The pools of one engine with the names of its schema."""
 
-    def __init__(self, schema: str, pool: Pool, loops: LoopPools, errors: Translator) -> None:
+    def __init__(self, schema: str, pool: Pool, loops: LoopPools, errors: Translator, holders: Holders) -> None:
         self.pool = pool
         self.loops = loops
         self.errors = errors
+        self.holders = holders
         self._schema = schema
         self._texts: dict[str, bytes] = {}
         # The database's default isolation is stricter than what the functions need: every verb begins its transaction
@@ -57,6 +59,12 @@ class Runner:
 
     def run(self, verb: BoundVerb[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """Run a verb in this thread."""
+        if self.holders and not verb.reading:
+            self.holders.check()
+        return self.carry_out(verb, args, kwargs)
+
+    def carry_out(self, verb: BoundVerb[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        """``run`` whoever holds a transaction."""
         if not verb.transaction and (verb.reading or not self.explicit):
             try:
                 return self._run_alone(verb, args, kwargs)
@@ -73,7 +81,7 @@ class Runner:
             session = self.pool.take()
             while True:
                 try:
-                    reply = self._reply(session, block, values)
+                    reply = self.reply(session, block, values)
                 except psycopg.Error as error:
                     session, reply = self._again(session, block, values, verb.reading, error)
                 block, values = op.send(reply)
@@ -85,7 +93,8 @@ class Runner:
             if session is not None:
                 self.pool.give(session)
 
-    def _reply(self, session: Session, block: Block, values: Any) -> Any:
+    def reply(self, session: Session, block: Block, values: Any) -> Any:
+        """Carry out one statement."""
         text = self._texts.get(block.text) or self.text(block.text)
         cursor = session.cursor
         if type(values) is list:
@@ -108,7 +117,7 @@ class Runner:
             else:
                 time.sleep(pause)
             try:
-                return session, self._reply(session, block, values)
+                return session, self.reply(session, block, values)
             except psycopg.Error as next_error:
                 error = next_error
 
@@ -120,16 +129,16 @@ class Runner:
                 op = verb.op(*args, **kwargs)
                 committing = False
                 try:
-                    session.cursor.execute(_BEGIN_READING if verb.reading else _BEGIN)
+                    session.cursor.execute(_BEGIN_READING if verb.reading else BEGIN)
                     result = self._drive(session, op)
                     committing = True
                     session.cursor.execute(b"COMMIT")
                     return result
                 except psycopg.Error as error:
-                    self._roll_back(session)
+                    self.roll_back(session)
                     pause = retrying.after(error, is_lost(error, session.connection), at_stake=committing)
                 except BaseException:
-                    self._roll_back(session)
+                    self.roll_back(session)
                     raise
                 finally:
                     op.close()
@@ -144,12 +153,12 @@ class Runner:
         reply: Any = None
         try:
             while True:
-                reply = self._reply(session, *op.send(reply))
+                reply = self.reply(session, *op.send(reply))
         except StopIteration as end:
             result: T = end.value
             return result
 
-    def _roll_back(self, session: Session) -> None:
+    def roll_back(self, session: Session) -> None:
         """Leave the session usable; if that fails it is closed when given back."""
         if session.connection.pgconn.transaction_status in _OPEN:
             try:
@@ -161,6 +170,12 @@ class Runner:
 
     async def arun(self, verb: BoundVerb[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """Run a verb on the running loop. A statement that was sent is always waited for (see ``loops``)."""
+        if self.holders and not verb.reading:
+            self.holders.check()
+        return await self.acarry_out(verb, args, kwargs)
+
+    async def acarry_out(self, verb: BoundVerb[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        """``arun`` whoever holds a transaction."""
         if not verb.transaction and (verb.reading or not self.explicit):
             try:
                 return await self._arun_alone(verb, args, kwargs)
@@ -178,7 +193,7 @@ class Runner:
             session = await pool.take()
             while True:
                 try:
-                    reply = await self._areply(session, block, values)
+                    reply = await self.areply(session, block, values)
                 except psycopg.Error as error:
                     session, reply = await self._aagain(session, block, values, verb.reading, error)
                 block, values = op.send(reply)
@@ -190,7 +205,8 @@ class Runner:
             if session is not None:
                 pool.give(session)
 
-    async def _areply(self, session: LoopSession, block: Block, values: Any) -> Any:
+    async def areply(self, session: LoopSession, block: Block, values: Any) -> Any:
+        """Carry out one statement."""
         text = self._texts.get(block.text) or self.text(block.text)
         cursor = session.cursor
         if type(values) is list:
@@ -213,7 +229,7 @@ class Runner:
             else:
                 await asyncio.sleep(pause)
             try:
-                return session, await self._areply(session, block, values)
+                return session, await self.areply(session, block, values)
             except psycopg.Error as next_error:
                 error = next_error
 
@@ -226,16 +242,16 @@ class Runner:
                 op = verb.op(*args, **kwargs)
                 committing = False
                 try:
-                    await session.cursor.execute(_BEGIN_READING if verb.reading else _BEGIN)
+                    await session.cursor.execute(_BEGIN_READING if verb.reading else BEGIN)
                     result = await self._adrive(session, op)
                     committing = True
                     await session.cursor.execute(b"COMMIT")
                     return result
                 except psycopg.Error as error:
-                    await self._aroll_back(session)
+                    await self.aroll_back(session)
                     pause = retrying.after(error, is_lost(error, session.connection), at_stake=committing)
                 except BaseException:
-                    await self._aroll_back(session)
+                    await self.aroll_back(session)
                     raise
                 finally:
                     op.close()
@@ -250,12 +266,13 @@ class Runner:
         reply: Any = None
         try:
             while True:
-                reply = await self._areply(session, *op.send(reply))
+                reply = await self.areply(session, *op.send(reply))
         except StopIteration as end:
             result: T = end.value
             return result
 
-    async def _aroll_back(self, session: LoopSession) -> None:
+    async def aroll_back(self, session: LoopSession) -> None:
+        """Leave the session usable; if that fails it is closed when given back."""
         if session.connection.pgconn.transaction_status in _OPEN:
             try:
                 await session.cursor.execute(b"ROLLBACK")

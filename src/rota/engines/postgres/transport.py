@@ -11,7 +11,7 @@ from rota.engines.postgres.arrays import numbers, texts
 from rota.engines.postgres.frontier import GroupFrontier
 from rota.engines.postgres.queue import FORGOTTEN_AT_ONCE, OUTRUN
 from rota.engines.postgres.queue import SQL as QUEUE_SQL
-from rota.engines.postgres.verbs import reading_verb, verb
+from rota.engines.postgres.verbs import BoundVerb, Runs, reading_verb, verb
 from rota.records import (
     DeadMessageRow,
     ExplanationRow,
@@ -31,7 +31,6 @@ from rota.sql.transport_inspect import COUNTED, PAGE, group_row
 
 if TYPE_CHECKING:
     from rota.engines.postgres.engine import PostgresEngine
-    from rota.engines.postgres.running import Runner
 
 SQL = Blocks("rota.engines.postgres", "statements/transport.sql")
 
@@ -54,8 +53,17 @@ class PostgresTransport:
         self._swept_keys = _KEYS_START
 
     @property
-    def runner(self) -> Runner:
+    def runner(self) -> Runs:
         return self._engine.runner
+
+    def before(self) -> BoundVerb[[], None] | None:
+        """As for queues: the transport is there, and has its options."""
+        return None if self._settled else self.declare
+
+    @verb
+    def declare(self) -> Op[None]:
+        """Merge the options now."""
+        yield from self._declare(make=True)
 
     def _bounded(self) -> bool:
         """As for queues."""

@@ -15,44 +15,50 @@ it they share one: READ COMMITTED for a verb, one read-only snapshot for a readi
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from rota.sql.drive import Op
-
-if TYPE_CHECKING:
-    from rota.engines.postgres.running import Runner
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Owner(Protocol):
-    """What has verbs: a queue, a transport, the engine."""
+class Runs(Protocol):
+    """What carries out verbs: the engine's runner, a transaction."""
 
-    runner: Runner
+    def run(self, verb: BoundVerb[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T: ...
+
+    def arun(self, verb: BoundVerb[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[T]: ...
+
+
+class Owner(Protocol):
+    """What has verbs: a queue, a transport, the engine, a transaction."""
+
+    @property
+    def runner(self) -> Runs: ...
 
 
 class BoundVerb(Generic[P, T]):
     """A verb of one object."""
 
-    __slots__ = ("_make", "_owner", "reading", "transaction")
+    __slots__ = ("_make", "owner", "reading", "transaction")
 
     def __init__(self, make: Callable[..., Op[T]], owner: Owner, reading: bool, transaction: bool) -> None:
         self._make = make
-        self._owner = owner
+        self.owner = owner
         self.reading = reading
         self.transaction = transaction
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._owner.runner.run(self, args, kwargs)
+        return self.owner.runner.run(self, args, kwargs)
 
     def arun(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run it on the running event loop."""
-        return self._owner.runner.arun(self, args, kwargs)
+        return self.owner.runner.arun(self, args, kwargs)
 
     def op(self, *args: P.args, **kwargs: P.kwargs) -> Op[T]:
         """The operation itself; nothing happens until it is driven."""
-        return self._make(self._owner, *args, **kwargs)
+        return self._make(self.owner, *args, **kwargs)
 
 
 class Verb(Generic[P, T]):

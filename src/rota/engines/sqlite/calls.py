@@ -17,7 +17,8 @@ _THREADS = 4
 class Calls:
     """The threads of one engine; none before the first call."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = _THREADS) -> None:
+        self._threads = threads
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._inline = False
@@ -58,7 +59,7 @@ class Calls:
     def _submit(self, verb: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]:
         with self._lock:
             if self._pool is None and not self._inline and not self._closed:
-                self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="rota-sqlite")
+                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="rota-sqlite")
             pool = None if self._inline else self._pool
             if pool is not None:
                 try:

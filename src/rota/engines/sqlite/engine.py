@@ -30,9 +30,11 @@ from rota.engines.sqlite.connecting import (
 )
 from rota.engines.sqlite.failures import is_busy, translated
 from rota.engines.sqlite.queue import SqliteQueue
+from rota.engines.sqlite.transactions import SqliteTransaction
 from rota.engines.sqlite.transport import SqliteTransport
 from rota.engines.sqlite.wake import SqliteWakeups
 from rota.errors import EngineBusy, EngineUnavailable, StoreClosed
+from rota.holders import Holders
 from rota.sql import channels
 from rota.sql.drive import Op, run
 from rota.sql.keys import STORE
@@ -71,6 +73,7 @@ class SqliteEngine:
         self.durability = durability
         self.busy_timeout = busy_timeout
         self.known_queues: set[str] = set()
+        self.holders = Holders()
         # Which file it is, known once it is open.
         self._file: tuple[int, int] | None = None
         self.closed = False
@@ -98,6 +101,8 @@ class SqliteEngine:
         self._held_to_fork: list[threading.Lock] = []
         self.checkpointer = Checkpointer(self.path)
         self.calls = Calls()
+        # Of transactions alone, one thread: the others' may all be waiting for a transaction to end.
+        self.held_calls = Calls(1)
 
     # -- Transactions ------------------------------------------------------------------------------------------------
 
@@ -107,30 +112,82 @@ class SqliteEngine:
         if not lock.acquire(blocking=False):
             self._wait_for(lock)
         try:
-            if time.monotonic() >= self._look_at:
-                self._look_at_file()
-            cursor = self._writer or self._open_writer()
+            cursor = self._begin()
             try:
-                try:
-                    cursor.execute("BEGIN IMMEDIATE")
-                except sqlite3.Error as error:
-                    self._begin_patiently(cursor, error)
                 result = run(op(self.now(), *values), cursor)
             except BaseException as error:
                 self._roll_back(cursor)
                 if isinstance(error, sqlite3.Error):
                     raise translated(error, self.path) from error
                 raise
-            try:
-                cursor.execute("COMMIT")
-            except sqlite3.Error as error:
-                self._roll_back(cursor)
-                raise translated(error, self.path, committing=True) from error
-            self._commits += 1
-            if not self._commits % _COMMITS_PER_LOOK:
-                self.checkpointer.consider(cursor.connection)
+            self._commit(cursor)
             return result
         finally:
+            lock.release()
+
+    def _begin(self) -> sqlite3.Cursor:
+        """The writer, in a write transaction. Under its lock."""
+        if time.monotonic() >= self._look_at:
+            self._look_at_file()
+        cursor = self._writer or self._open_writer()
+        try:
+            try:
+                cursor.execute("BEGIN IMMEDIATE")
+            except sqlite3.Error as error:
+                self._begin_patiently(cursor, error)
+        except BaseException as error:
+            self._roll_back(cursor)
+            if isinstance(error, sqlite3.Error):
+                raise translated(error, self.path) from error
+            raise
+        return cursor
+
+    def _commit(self, cursor: sqlite3.Cursor) -> None:
+        try:
+            cursor.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back(cursor)
+            raise translated(error, self.path, committing=True) from error
+        self._commits += 1
+        if not self._commits % _COMMITS_PER_LOOK:
+            self.checkpointer.consider(cursor.connection)
+
+    def begin(self) -> SqliteTransaction:
+        """A transaction on the writer, which is its own until it ends."""
+        lock = self.write_lock
+        if not lock.acquire(blocking=False):
+            self._wait_for(lock)
+        try:
+            return SqliteTransaction(self, self._begin(), lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    def abegin(self) -> Awaitable[SqliteTransaction]:
+        """``begin`` in the engine's threads."""
+        return self.calls.call_or_undo(self.begin, SqliteTransaction.rollback)
+
+    def adopt(self, connection: Any, *, asynchronous: bool) -> Any:
+        """A transaction on the caller's own connection (X4)."""
+        from rota.engines.sqlite import foreign
+
+        return foreign.adopt(self, connection, asynchronous=asynchronous)
+
+    def end(self, cursor: sqlite3.Cursor, lock: threading.Lock, *, commit: bool) -> None:
+        """The end of a transaction that ``begin`` began."""
+        try:
+            if commit:
+                self._commit(cursor)
+            else:
+                self._roll_back(cursor)
+        finally:
+            connection = cursor.connection
+            # Whoever was given the connection may have set these.
+            connection.row_factory = None
+            connection.text_factory = str
+            connection.isolation_level = None
+            if self.closed:
+                self._close_connections()
             lock.release()
 
     def write_until(self, op: Callable[..., Op[T | None]], *values: Any) -> T:
@@ -153,17 +210,21 @@ class SqliteEngine:
         """Run an operation on one snapshot, beside any writer."""
         deadline = time.monotonic() + self.busy_timeout
         with self._read_lock:
-            if self.closed:
-                raise self._store_closed()
-            if self._reader is None or time.monotonic() >= self._look_at:
-                self._look_at_file()
-            if self._reader is None:
-                self._reader = connect(self.path, self.durability, deadline, reading=True).cursor()
-            reader = self._reader
+            reader = self._open_reader(deadline)
             try:
                 return patiently(lambda: self._snapshot(reader, op, values), deadline)
             except sqlite3.Error as error:
                 raise translated(error, self.path) from error
+
+    def _open_reader(self, deadline: float) -> sqlite3.Cursor:
+        """The reader, under its lock."""
+        if self.closed:
+            raise self._store_closed()
+        if self._reader is None or time.monotonic() >= self._look_at:
+            self._look_at_file()
+        if self._reader is None:
+            self._reader = connect(self.path, self.durability, deadline, reading=True).cursor()
+        return self._reader
 
     def _snapshot(self, cursor: sqlite3.Cursor, op: Callable[..., Op[T]], values: tuple[Any, ...]) -> T:
         cursor.execute("BEGIN")
@@ -173,6 +234,8 @@ class SqliteEngine:
             self._roll_back(cursor)
 
     def _wait_for(self, lock: threading.Lock) -> None:
+        if self.holders:
+            self.holders.check()
         if not lock.acquire(timeout=min(self.busy_timeout, threading.TIMEOUT_MAX)):
             raise EngineBusy(
                 f"{self.path}: another thread of this process held the writer for {self.busy_timeout} seconds, "
@@ -275,16 +338,20 @@ class SqliteEngine:
 
     def acall(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run a verb in the engine's threads; it runs to its end even if its awaiting task is cancelled."""
+        if self.holders:
+            verb = self.holders.for_task(verb)
         return self.calls.call(verb, *args, **kwargs)
 
     def acall_or_undo(self, verb: Callable[..., T], undo: Callable[[T], object], *args: Any) -> Awaitable[T]:
         """``acall`` for claims: when the awaiting task is cancelled, ``undo`` gets the verb's result."""
+        if self.holders:
+            verb = self.holders.for_task(verb)
         return self.calls.call_or_undo(verb, undo, *args)
 
     def facts(self, *, check: bool = False) -> dict[str, Any]:
         """What ``rota doctor`` prints; ``check`` reads the whole file for damage."""
-        with self.write_lock:
-            connection = (self._writer or self._open_writer()).connection
+        with self._read_lock:
+            connection = self._open_reader(time.monotonic() + self.busy_timeout).connection
             try:
                 return facts.gather(connection, self.path, self.durability, self.checkpointer.log_size(), check)
             except sqlite3.Error as error:
@@ -293,13 +360,21 @@ class SqliteEngine:
     def close(self) -> None:
         """Let running verbs end, then close; waiters wake and raise ``StoreClosed``. Quiet when repeated."""
         self.wakeups.close()
-        with self.write_lock, self._read_lock:
-            if self.closed:
-                return
-            self.closed = True
-            forks.forget(self)
-            self._close_connections()
+        # A transaction that stays open for longer closes the connections when it ends.
+        held = self.write_lock.acquire(timeout=_CLOSING_PATIENCE)
+        try:
+            with self._read_lock:
+                if self.closed:
+                    return
+                self.closed = True
+                forks.forget(self)
+                if held:
+                    self._close_connections()
+        finally:
+            if held:
+                self.write_lock.release()
         self.calls.close()
+        self.held_calls.close()
 
     def _close_connections(self) -> None:
         """Under both locks. The next verbs open new ones, unless the engine is closed."""
@@ -340,6 +415,7 @@ class SqliteEngine:
                 forks.leak(cursor)
                 forks.leak(cursor.connection)
         self.checkpointer.forget()
+        self.holders.forked()
         self._listening.forked()
         self._start()
 

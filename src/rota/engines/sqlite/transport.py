@@ -49,7 +49,7 @@ class SqliteTransport:
 
     def _read(self, op: Callable[..., Op[T]], *values: Any) -> T:
         """A verb that makes nothing: a transport that does not exist stays so, the options wait."""
-        if not self._settled and self._declared:
+        if not self._settled and self._declared and not self._engine.holders.here():
             self._settled = self._engine.write(transport.declare, self.name, self._declared, False)
         return self._engine.read(op, self.name, *values)
 

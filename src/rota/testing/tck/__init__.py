@@ -31,6 +31,8 @@ from rota.testing.tck.payloads import PayloadClauses
 from rota.testing.tck.queue_claims import QueueClaims
 from rota.testing.tck.queue_handles import QueueHandles
 from rota.testing.tck.queue_inspection import QueueInspection
+from rota.testing.tck.transaction_pins import PinClauses
+from rota.testing.tck.transactions import TransactionClauses
 from rota.testing.tck.transport_control import TransportControl
 from rota.testing.tck.transport_leases import TransportLeases
 from rota.testing.tck.transport_order import TransportOrder
@@ -52,8 +54,10 @@ class Conformance(
     WakeupClauses,
     AsynchronousClauses,
     FailureClauses,
+    TransactionClauses,
+    PinClauses,
 ):
-    """Every clause: C1-C9, T1-T11, Q1-Q15, D1-D4, P1-P4, X6-X8 and E."""
+    """Every clause: C1-C9, T1-T11, Q1-Q15, D1-D4, P1-P4, X1-X3, X5-X8 and E."""
 
 
 __all__ = [
@@ -65,10 +69,12 @@ __all__ = [
     "KeyClauses",
     "NumberClauses",
     "PayloadClauses",
+    "PinClauses",
     "QueueClaims",
     "QueueHandles",
     "QueueInspection",
     "Suite",
+    "TransactionClauses",
     "TransportControl",
     "TransportLeases",
     "TransportOrder",

@@ -7,8 +7,11 @@
 -- FOR NO KEY UPDATE, which lets publishers pass. Whoever takes the last message away deletes the group FIRST and then
 -- looks for messages in a new statement, and puts the group back if there are any. Where a publisher in flight holds the
 -- group, it is marked drained instead and looked at again by the next publish or claim. So a group that is neither
--- drained nor locked always has a message. These functions need READ COMMITTED: with one snapshot for all their
--- statements they could not look again.
+-- drained nor locked always has a message.
+--
+-- Claims, purge and redrive need READ COMMITTED: with one snapshot for all their statements they could not look again.
+-- Settlements work under stricter isolation too, in a transaction of the caller's: a row that changed since its snapshot
+-- fails to serialise, and a group that looks empty is marked drained, for a message published since would not be seen.
 
 CREATE FUNCTION {schema}.needs_read_committed() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -26,6 +29,10 @@ DECLARE
     v_claimed bigint[];
     v_suspended smallint[];
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        UPDATE {schema}.groups SET drained = true WHERE transport = p_transport AND group_id = ANY (p_groups);
+        RETURN;
+    END IF;
     WITH gone AS (
         DELETE FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (ARRAY(
             SELECT group_id FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (p_groups)

@@ -11,9 +11,6 @@ DECLARE
     v_claimed bigint;
     v_suspended smallint;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM {schema}.needs_read_committed();
-    END IF;
     UPDATE {schema}.groups SET lane = 1, token = NULL, leased_seq = NULL, counted_seq = NULL, deliveries = 0,
         deadline = NULL, held_since = NULL, worker_id = NULL
     WHERE token = p_token AND (transport, group_id) IS NOT DISTINCT FROM (p_transport, p_group)
@@ -30,6 +27,10 @@ BEGIN
         RETURN true;
     END IF;
     -- drop_groups, for one.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        UPDATE {schema}.groups SET drained = true WHERE ctid = v_row;
+        RETURN true;
+    END IF;
     DELETE FROM {schema}.groups
     WHERE ctid = (SELECT ctid FROM {schema}.groups WHERE ctid = v_row FOR UPDATE SKIP LOCKED)
     RETURNING priority, turn, last_claimed_at, suspended INTO v_priority, v_turn, v_claimed, v_suspended;
@@ -50,9 +51,6 @@ DECLARE
     v_seqs bigint[];
     v_empty text[];
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM {schema}.needs_read_committed();
-    END IF;
     -- In one order everywhere.
     SELECT array_agg(held.ctid), array_agg(held.seq) INTO v_rows, v_seqs
     FROM (SELECT g.ctid, u.seq
@@ -95,9 +93,6 @@ DECLARE
     v_row tid;
     v_now bigint;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM {schema}.needs_read_committed();
-    END IF;
     SELECT ctid INTO v_row FROM {schema}.groups
     WHERE token = p_token AND (transport, group_id) IS NOT DISTINCT FROM (p_transport, p_group) FOR NO KEY UPDATE;
     IF NOT FOUND THEN
@@ -128,9 +123,6 @@ DECLARE
     v_place bigint;
     v_deadlines bigint[] := array_fill(NULL::bigint, ARRAY[cardinality(p_groups)]);
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM {schema}.needs_read_committed();
-    END IF;
     -- In one order everywhere.
     SELECT array_agg(held.ctid), array_agg(held.at) INTO v_rows, v_places
     FROM (SELECT g.ctid, u.at
@@ -157,9 +149,6 @@ DECLARE
     v_row tid;
     v_now bigint;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM {schema}.needs_read_committed();
-    END IF;
     SELECT ctid INTO v_row FROM {schema}.groups
     WHERE token = p_token AND (transport, group_id) IS NOT DISTINCT FROM (p_transport, p_group) FOR NO KEY UPDATE;
     IF NOT FOUND THEN

@@ -1,5 +1,8 @@
 -- Calls of the functions of queues: one statement, one round trip.
 
+-- name: note
+INSERT INTO {schema}.queues (name) VALUES (%s) ON CONFLICT (name) DO NOTHING
+
 -- name: enqueue
 SELECT {schema}.enqueue(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 

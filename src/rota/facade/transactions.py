@@ -1,0 +1,155 @@
+"""Transactions without I/O (X1-X4): what ``tx=`` may be, and who is woken after the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from rota.errors import LeaseLost, TransactionError
+from rota.facade.core import Core
+
+if TYPE_CHECKING:
+    from rota.contract import EngineTransaction
+
+# What ``tx=`` takes: a transaction of the store, or the caller's own connection (X4), whose type Rota does not import.
+Tx = Any
+
+
+class Scope:
+    """Where verbs with ``tx=`` run."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    @property
+    def _running(self) -> EngineTransaction:
+        raise NotImplementedError
+
+    def _changed(self, address: str) -> None:
+        """Wake who waits at the address, after the commit."""
+        raise NotImplementedError
+
+
+class Foreign(Scope):
+    """One call on the caller's own connection."""
+
+    def __init__(self, core: Core, connection: Any, *, asynchronous: bool) -> None:
+        super().__init__(core)
+        self._adopted = core.engine.adopt(connection, asynchronous=asynchronous)
+
+    @property
+    def _running(self) -> EngineTransaction:
+        return self._adopted
+
+    def _changed(self, address: str) -> None:
+        wakeups = self._core.wakeups
+        self._adopted.on_commit(lambda: wakeups.wake(address))
+
+
+class TransactionBase(Scope):
+    """A transaction of a store: new, then open, then ended."""
+
+    _asynchronous: bool
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self._engine: EngineTransaction | None = None
+        self._ended: str | None = None
+        self._holder: Any = None
+        self._savepoints = 0
+        # Whom to wake after the commit, in order.
+        self._addresses: dict[str, None] = {}
+
+    @property
+    def connection(self) -> Any:
+        """The driver's own connection, for statements of your own in this transaction; ``None`` on memory."""
+        return self._running.connection
+
+    @property
+    def _running(self) -> EngineTransaction:
+        if self._ended is not None:
+            raise TransactionError(f"this transaction {self._ended}: begin another one with store.transaction()")
+        if self._engine is None:
+            word = "async with" if self._asynchronous else "with"
+            raise TransactionError(f"this transaction has not begun: write {word} store.transaction() as tx")
+        return self._engine
+
+    def _changed(self, address: str) -> None:
+        self._addresses[address] = None
+
+    # -- Begin and end -------------------------------------------------------------------------------------------------
+
+    def _beginning(self) -> None:
+        """From here on this thread or task holds a transaction."""
+        if self._engine is not None or self._ended is not None:
+            raise TransactionError("a transaction is entered once: begin another one with store.transaction()")
+        self._core.check_open()
+        self._holder = self._core.engine.holders.enter(asynchronous=self._asynchronous)
+
+    def _failed_to_begin(self) -> None:
+        self._core.engine.holders.leave(self._holder)
+        self._ended = "could not begin"
+
+    def _ending(self, how: str) -> EngineTransaction:
+        """What to commit or roll back; no verb is accepted from here on."""
+        engine = self._running
+        self._ended = how
+        return engine
+
+    def _over(self) -> None:
+        """Whoever held it holds it no more."""
+        self._engine = None
+        self._core.engine.holders.leave(self._holder)
+
+    def _wake(self) -> None:
+        for address in self._addresses:
+            self._core.wakeups.wake(address)
+
+    def __repr__(self) -> str:
+        state = self._ended or ("is open" if self._engine is not None else "has not begun")
+        return f"<{type(self).__name__} that {state}>"
+
+
+class SavepointBase:
+    """Part of a transaction that can be undone alone."""
+
+    def __init__(self, transaction: TransactionBase) -> None:
+        self._transaction = transaction
+        self._name = ""
+        self._addresses: dict[str, None] = {}
+
+    def _beginning(self) -> EngineTransaction:
+        transaction = self._transaction
+        engine = transaction._running
+        if self._name:
+            raise TransactionError("a savepoint is entered once: make another one with tx.savepoint()")
+        transaction._savepoints += 1
+        self._name = f"rota_{transaction._savepoints}"
+        self._addresses = dict(transaction._addresses)
+        return engine
+
+    def _ending(self, *, undone: bool) -> EngineTransaction | None:
+        """None: the transaction itself is over."""
+        transaction = self._transaction
+        if undone:
+            transaction._addresses = self._addresses
+        return None if transaction._ended is not None else transaction._engine
+
+
+def scope(core: Core, tx: Tx, *, asynchronous: bool) -> Scope:
+    """Where a verb with this ``tx=`` runs (X4). ``TypeError``, ``TransactionError``, ``StoreClosed``."""
+    core.check_open()
+    if not isinstance(tx, TransactionBase):
+        return Foreign(core, tx, asynchronous=asynchronous)
+    if tx._asynchronous is not asynchronous:
+        mine, other = ("async", "sync") if asynchronous else ("sync", "async")
+        raise TypeError(f"tx= is a transaction of the {other} facade, this verb is one of the {mine} facade")
+    if tx._core.engine is not core.engine:
+        raise TransactionError(f"tx= is a transaction of {tx._core.engine.url}, this verb is one of {core.engine.url}")
+    return tx
+
+
+def lost(handles: Iterable[object]) -> LeaseLost:
+    """X3."""
+    told = ", ".join(map(repr, handles))
+    return LeaseLost(f"not held any more, so nothing was changed: {told}; roll back, somebody else has it or will")

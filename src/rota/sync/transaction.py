@@ -1,0 +1,134 @@
+"""``store.transaction()``, sync (X1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rota import names, rules
+from rota.facade.transactions import SavepointBase, TransactionBase
+from rota.sync.queue import Queue
+from rota.sync.transport import Transport
+from rota.units import Duration, Instant
+from rota.wakeups import channel_address
+
+
+class Transaction(TransactionBase):
+    """Everything done with ``tx=`` becomes visible together at commit or not at all (X1).
+
+    A context manager: it commits when its block ends, and rolls back when an exception leaves it. Committing raises
+    ``TransactionAborted`` where the database rolled back instead, ``OutcomeUnknown`` where nobody knows.
+    """
+
+    _asynchronous = False
+
+    def enqueue(
+        self,
+        queue: str,
+        payload: Any,
+        *,
+        name: str | None = None,
+        delay: Duration | None = None,
+        run_at: Instant | None = None,
+        priority: int = 0,
+        expires: Duration | None = None,
+        max_attempts: int | None = None,
+        visibility: Duration | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """``store.queue(queue).enqueue(payload, …, tx=tx)``: with the plain stamp (Q1)."""
+        return Queue(self._core, queue, None, rules.DEFAULT_STAMP).enqueue(
+            payload,
+            name=name,
+            delay=delay,
+            run_at=run_at,
+            priority=priority,
+            expires=expires,
+            max_attempts=max_attempts,
+            visibility=visibility,
+            key=key,
+            headers=headers,
+            tx=self,
+        )
+
+    def publish(
+        self,
+        transport: str,
+        group_id: str,
+        event: Any,
+        priority: int = 0,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """``store.transport(transport).publish(group_id, event, …, tx=tx)``."""
+        handle = Transport(self._core, transport, None, {})
+        return handle.publish(group_id, event, priority, key=key, headers=headers, tx=self)
+
+    def notify(self, channel: str, payload: str | None = None) -> None:
+        """``store.notify`` at commit (X6)."""
+        self._running.notify(names.name(channel, "channel"), names.channel_payload(payload))
+        self._changed(channel_address(channel))
+
+    def savepoint(self) -> Savepoint:
+        """``with tx.savepoint():`` an exception that leaves the block undoes the block alone."""
+        return Savepoint(self)
+
+    def rollback(self) -> None:
+        """Undo everything and end the transaction; verbs that name it raise ``TransactionError`` from here on."""
+        engine = self._ending("was rolled back")
+        try:
+            engine.rollback()
+        finally:
+            self._over()
+
+    def _commit(self) -> None:
+        engine = self._ending("was committed")
+        try:
+            engine.commit(self._wake)
+        except BaseException:
+            self._ended = "failed to commit"
+            raise
+        finally:
+            self._over()
+
+    def __enter__(self) -> Transaction:
+        self._beginning()
+        try:
+            self._engine = self._core.engine.begin()
+        except BaseException:
+            self._failed_to_begin()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._ended is not None:
+            return
+        if error is None:
+            self._commit()
+        else:
+            self.rollback()
+
+
+class Savepoint(SavepointBase):
+    """A part of a transaction that can be undone alone: a context manager."""
+
+    def __enter__(self) -> Savepoint:
+        engine = self._beginning()
+        engine.savepoint(self._name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        engine = self._ending(undone=error is not None)
+        if engine is None:
+            return
+        if error is None:
+            engine.release(self._name)
+        else:
+            engine.rollback_to(self._name)
