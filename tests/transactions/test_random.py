@@ -90,10 +90,11 @@ def test_connections_cut(kind: type[Lender], postgres_server: object, postgres_u
     cutting.start()
     number, failures, chance = 0, 0, random.Random(38)
     try:
-        while number < COUNT * 2:
+        # Until some were cut in the middle, too.
+        while number < COUNT * 2 or (not failures and number < COUNT * 100):
             try:
                 with Place(postgres_url, kind) as place:
-                    while number < COUNT * 2:
+                    while number < COUNT * 2 or (not failures and number < COUNT * 100):
                         number += 1
                         place.one(number, chance)
             except Exception:
