@@ -47,7 +47,7 @@ def on_event(event: Any) -> None:
     act(event)
 
 
-def test_every_outcome(store: rota.Store, running: Any) -> None:
+def test_every_outcome(store: rota.Store, running: Any, caplog: pytest.LogCaptureFixture) -> None:
     worker = rota.Worker(store)
     worker.queue("q", concurrency=2, processes=True)(act)
     worker.transport("t", concurrency=1, processes=True)(on_event)
@@ -73,6 +73,15 @@ def test_every_outcome(store: rota.Store, running: Any) -> None:
     assert "died while it handled this: killed by SIGKILL" in jobs["die"].last_error
     assert "died while it handled this: exit status 3" in jobs["exit"].last_error
     assert [letter.event for letter in store.transport("t").dead_letters()] == [["fail", "no"]]
+    # The log names what the handler raised, not how that came here; never its text.
+    told: dict[Any, Any] = {record.job_id: record.error for record in caplog.records if hasattr(record, "job_id")}
+    assert {name: told[id] for name, id in ids.items() if id in told} == {
+        "raise": "LookupError",
+        "retry": "Retry",
+        "fail": "Fail",
+        "die": "killed by SIGKILL",
+        "exit": "exit status 3",
+    }
 
 
 @pytest.mark.parametrize("end", ["timeout", "lost"])

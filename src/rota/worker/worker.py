@@ -188,7 +188,6 @@ class Worker:
                 if self._runtime is not None:
                     raise RuntimeError("this worker runs: name its handlers before")
                 self._registry.add(kind, name, function, task, handler, source)
-                self._forget_stepper()
             return function
 
         return decorate
@@ -380,7 +379,8 @@ class Worker:
         """``step`` until nothing is claimable; how many items were handled.
 
         ``advance``: the store's ``ManualClock``, moved to the next instant at which something is due, until nothing is
-        left at all: delays, backoffs and lapsing claims take no time. Raises ``AssertionError`` after ``limit`` items.
+        left at all: delays, backoffs and lapsing claims take no time. Raises ``AssertionError`` after ``limit`` items,
+        with ``advance`` also for a job whose name has no handler here, as soon as it comes again.
         """
         return self._stepping().drain(advance, limit)
 
