@@ -149,7 +149,8 @@ class Terminal:
             [sys.executable, "-c", code, *words],
             cwd=shell.place,
             # Not the size that whoever runs the tests has.
-            env={name: value for name, value in shell.env.items() if name not in ("LINES", "COLUMNS")} | {"TERM": "xterm"},
+            env={name: value for name, value in shell.env.items() if name not in ("LINES", "COLUMNS")}
+            | {"TERM": "xterm"},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
