@@ -217,6 +217,9 @@ class TransportEngine(Protocol):
 
     def release(self, claim: LeaseClaim, delay: int) -> bool: ...
 
+    def release_batch(self, claims: Sequence[LeaseClaim]) -> int:
+        """``release`` without a delay for each, in one transaction; how many were valid."""
+
     def fail(self, claim: LeaseClaim, error: str | None) -> bool: ...
 
     def suspend(self, group_id: str | None) -> bool: ...
@@ -340,6 +343,9 @@ class QueueEngine(Protocol):
         """Reset each claim's deadline to now + (extend, else that claim's visibility); None where it is lost."""
 
     def release(self, claim: JobClaim, delay: int | None) -> bool: ...
+
+    def release_batch(self, claims: Sequence[JobClaim]) -> int:
+        """``release`` without a delay for each, in one transaction; how many were valid."""
 
     def cancel(self, job_id: int) -> bool: ...
 

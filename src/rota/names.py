@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 MAX_NAME = 255
 MAX_CHANNEL_PAYLOAD = 7_000
+# The workers' own transport: never empty, of no interest to people, and nothing of the application's.
+HOUSEKEEPING = "rota.housekeeping"
 
 # C0 and C1 controls, DEL, and lone surrogates (which no database text can hold).
 _REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")

@@ -38,11 +38,15 @@ class TypedCodec(Generic[T]):
     Raises ``TypeError`` when it is made for a type, or a field, that it cannot carry exactly. ``encode`` raises
     ``PayloadError`` for an object that is not a ``T`` or has a value its annotation does not allow, ``decode`` for text
     that is no ``T``. A field with a default may be missing in the text, so that fields can be added while jobs wait.
+
+    It binds payloads, not the results of jobs: a result that is no ``T`` is carried as plain JSON, unless it would come
+    back as a ``T``.
     """
 
     def __init__(self, type_: type[T]) -> None:
         self.type = type_
         self._encode, self._decode = _library_pair(type_) or _own_pair(type_)
+        self.for_results = ResultCodec(self)
 
     def encode(self, obj: T) -> str:
         """JSON text of ``obj``; ``PayloadError`` naming the path to what does not fit."""
@@ -55,6 +59,36 @@ class TypedCodec(Generic[T]):
 
     def __repr__(self) -> str:
         return f"TypedCodec({_name(self.type)})"
+
+
+class ResultCodec:
+    """Results where payloads are typed: of that type, or else plain JSON."""
+
+    def __init__(self, typed: TypedCodec[Any]) -> None:
+        self._typed = typed
+
+    def encode(self, obj: Any) -> str:
+        """Text of a result; ``PayloadError`` for one that would not come back as it is."""
+        try:
+            return self._typed.encode(obj)
+        except PayloadError as refusal:
+            try:
+                text = _json.encode(obj)
+            except PayloadError:
+                raise refusal from None
+            if self.decode(text) != obj:
+                raise PayloadError(f"result: {obj!r:.80} would come back as a {_name(self._typed.type)}") from None
+            return text
+
+    def decode(self, text: str) -> Any:
+        """The result in ``text``; ``PayloadError`` for text that is not even JSON."""
+        try:
+            return self._typed.decode(text)
+        except PayloadError:
+            return _json.decode(text)
+
+    def __repr__(self) -> str:
+        return f"{self._typed!r}.for_results"
 
 
 _Pair = tuple[Callable[[Any], str], Callable[[str], Any]]

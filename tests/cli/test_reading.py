@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from pathlib import Path
 
 import pytest
@@ -267,3 +268,56 @@ def test_doctor(cli: Cli) -> None:
         assert facts["durability"] == "full"
         assert facts["sqlite_version"].count(".") == 2
         assert facts["wal_reset_bug"] == any("WAL-reset" in text for text in facts["warnings"])
+
+
+def raised(*, deep: bool = False, group: bool = False) -> str:
+    """The traceback of one exception on top of another."""
+    try:
+        try:
+            raise LookupError("the first one " * 40)
+        except LookupError:
+            if group:
+                raise ExceptionGroup("several", [ValueError("a"), ValueError("b")]) from None
+            raise ValueError("the last one\nin two lines\nstate  done") from None if deep else KeyError("cause")
+    except Exception as error:
+        text = "".join(traceback.format_exception(error))
+        if deep:
+            cut = text.index("the_cut") if "the_cut" in text else len(text) // 2
+            return f"{text[:60]}\n[… 9 characters left out …]\n{text[cut - 20 :]}"
+        return text
+
+
+def test_a_traceback_shows_its_last_line_in_tables_and_all_of_it_alone(cli: Cli, store: rota.Store) -> None:
+    queue = store.queue("q", max_attempts=9, backoff_base=600)
+    queue.enqueue_many(range(4))
+    texts = [raised(), raised(group=True), "told so", raised(deep=True)]
+    for job, text in zip(queue.claim_batch("w", 4), texts, strict=True):
+        assert job.retry(text)
+    rows = cli.ok("jobs", "queue:q").out.splitlines()[1:]
+    expected = (r"ValueError: the last one\nin two lines\nstate  done", "ExceptionGroup: several", "told so")
+    for row, told in zip(rows, expected, strict=False):
+        assert told in row
+        assert "Traceback" not in row
+    assert r"ValueError: the last one\nin two" in rows[3]
+    shown = cli.ok("show", "queue:q", "1").out.splitlines()
+    first = next(number for number, line in enumerate(shown) if line.startswith("last_error"))
+    column = shown[first].index("KeyError: 'cause'")
+    lines = raised().rstrip("\n").split("\n")
+    assert [line[column:] for line in shown[first : first + len(lines)]] == [line.rstrip() for line in lines]
+    assert all(line[:column].isspace() for line in shown[first + 1 : first + len(lines)] if line)
+    assert cli.ok("show", "queue:q", "1", "--json").json["last_error"].rstrip() == texts[0].rstrip()
+    queue.enqueue("dies")
+    (job,) = queue.claim_batch("w", 1)
+    assert job.fail(texts[0])
+    out = cli.ok("dead", "queue:q").out
+    assert r"ValueError: the last one\nin two lines" in out
+    assert "Traceback" not in out
+
+
+def test_the_workers_own_transport_is_listed_only_when_it_is_named(cli: Cli, store: rota.Store) -> None:
+    store.transport("rota.housekeeping").publish("queue:mail", None)
+    assert "nothing in this store" in cli.ok("stats").out
+    store.transport("mine").publish("g", 1)
+    assert [one["name"] for one in cli.ok("stats", "--json").json["transports"]] == ["mine"]
+    assert "rota.housekeeping" in cli.ok("stats", "transport:rota.housekeeping").out
+    assert store.transports() == ["mine", "rota.housekeeping"]

@@ -18,13 +18,18 @@ class Running:
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(options,), daemon=True)
         self._thread.start()
-        until(lambda: worker.health().state == "working" or worker._opening or not self.alive)
+        # One with a URL may have to wait for its store.
+        until(self._has_begun)
 
     def _run(self, options: dict[str, Any]) -> None:
         try:
             self.worker.run(**options)
         except BaseException as error:
             self.error = error
+
+    def _has_begun(self) -> bool:
+        opening = "opening" if isinstance(self.worker._store, str) else None
+        return self.worker.health().state in ("working", opening) or not self.alive
 
     @property
     def alive(self) -> bool:

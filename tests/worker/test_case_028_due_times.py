@@ -67,7 +67,8 @@ def test_what_falls_due_starts_within_a_second(
 
 def test_taken_by_another_at_its_due_time_and_given_back(store: rota.Store, running: Any) -> None:
     worker, starts = sources(store)
-    queue = store.queue("q", max_attempts=9)
+    # It is given back again and again until the first worker has ended.
+    queue = store.queue("q", max_attempts=1_000_000)
     queue.enqueue("work", delay=0.3)
     other = rota.Worker(store)
     given: list[float] = []
@@ -80,9 +81,10 @@ def test_taken_by_another_at_its_due_time_and_given_back(store: rota.Store, runn
     first = running(other)
     until(lambda: given)
     first.stop()
+    begin = time.monotonic()
     running(worker)
     until(lambda: starts)
-    assert starts["work"] - time.monotonic() < SOON
+    assert starts["work"] - begin < SOON
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)

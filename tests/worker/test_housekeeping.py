@@ -6,8 +6,9 @@ import threading
 from typing import Any
 
 import rota
+from rota.names import HOUSEKEEPING as TRANSPORT
 from rota.testing import ManualClock
-from rota.worker.housekeeping import TRANSPORT, Housekeeping
+from rota.worker.housekeeping import Housekeeping
 from rota.worker.registry import SourceSpec
 from rota.worker.sources import make_source
 

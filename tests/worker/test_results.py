@@ -41,3 +41,30 @@ def test_a_payload_s_annotation_does_not_bind_the_result(
     record = queue.get_job(id)
     assert record is not None
     assert (record.state, record.result) == ("done", kept)
+
+
+@pytest.mark.parametrize("result", [{"pages": 3}, Order(7), [1, "two"], "done", None])
+def test_a_typed_codec_does_not_bind_the_result(timeless: rota.Store, result: Any) -> None:
+    """Named at the handle and at the handler; what comes back is what was returned."""
+    codec = rota.TypedCodec(Order)
+    worker = rota.Worker(timeless)
+    worker.queue("q", codec=codec)(lambda job: result)
+    queue = timeless.queue("q", keep_done=60, codec=codec)
+    by_worker, by_hand = queue.enqueue_many([Order(5), Order(6)])
+    assert worker.step()
+    (job,) = queue.claim_batch("w", 1)
+    assert job.ack(result)
+    for id in (by_worker, by_hand):
+        record = queue.get_job(id)
+        assert record is not None
+        assert (record.state, record.result) == ("done", result)
+
+
+def test_a_result_that_would_come_back_as_the_payload_s_type_is_refused(timeless: rota.Store) -> None:
+    queue = timeless.queue("q", keep_done=60, codec=rota.TypedCodec(Order))
+    queue.enqueue(Order(1))
+    (job,) = queue.claim_batch("w", 1)
+    for wrong in ({"number": 7}, {1, 2}):
+        with pytest.raises(rota.PayloadError):
+            job.ack(wrong)
+    assert job.ack({"number": "seven"})

@@ -28,6 +28,7 @@ class Program:
 
     def __init__(self, url: str, how: str, takes: float, grace: float | None, log: Path) -> None:
         self._log = log
+        self.said = b""
         words = [sys.executable, str(PROGRAM), url, how, str(takes), str(grace), str(log)]
         self.process = subprocess.Popen(words, stderr=subprocess.PIPE)
 
@@ -108,6 +109,10 @@ def test_after_the_grace_all_is_claimable_at_once(
     assert running.ended() == 0
     assert time.monotonic() - begin < 8
     assert running.notes("end") == []
+    # A handler that was broken off is told as an event, not as an exception nobody fetched.
+    assert b"Traceback" not in running.said
+    assert b"never retrieved" not in running.said
+    assert (b"handler_broken_off source=queue:q job_id=" in running.said) == (how == "blocking")
     jobs = queue.claim_batch("next", 99)
     assert len(jobs) == 20
     assert all(job.attempts == 1 for job in jobs)

@@ -231,6 +231,50 @@ def test_drain_of_what_never_ends(timeless: rota.Store, clock: ManualClock) -> N
         worker.drain(advance=clock, limit=50)
 
 
+def test_drain_of_a_name_that_nobody_knows(timeless: rota.Store, clock: ManualClock) -> None:
+    """Told at once, and by name; what can be handled was."""
+    worker, seen = rota.Worker(timeless), []
+    worker.task("q", name="known")(seen.append)
+    queue = timeless.queue("q")
+    id = queue.enqueue(1, name="renamed")
+    queue.enqueue(2, name="known")
+    queue.enqueue(3, name="known", delay=0.2)
+    begin = time.monotonic()
+    with pytest.raises(AssertionError, match=f"queue 'q': this worker has no handler for job {id} .* 'renamed'"):
+        worker.drain(advance=clock)
+    assert time.monotonic() - begin < 1
+    assert seen == [2, 3]
+    record = queue.get_job(id)
+    assert record is not None
+    assert (record.state, record.attempts, record.releases) == ("pending", 0, 2)
+    queue.cancel(id)
+    nameless = queue.enqueue(4)
+    with pytest.raises(AssertionError, match=f"job {nameless} has no name"):
+        worker.drain(advance=clock)
+
+
+def test_handlers_named_between_steps(timeless: rota.Store) -> None:
+    """They count from then on; what was counted before stays."""
+    worker, seen = rota.Worker(timeless), []
+    worker.queue("a")(seen.append)
+    timeless.queue("a").enqueue_many([1, 2])
+    timeless.queue("b").enqueue(3)
+    assert worker.drain() == 2
+
+    @worker.queue("b")
+    async def handle(payload: Any) -> None:
+        seen.append(payload)
+
+    assert [(one.name, one.acked) for one in worker.health().sources] == [("a", 2)]
+    assert worker.drain() == 1
+    worker.task("a", name="x")(lambda payload: seen.append("x"))
+    timeless.queue("a").enqueue(4, name="x")
+    assert worker.drain() == 1
+    assert seen == [1, 2, 3, "x"]
+    assert sorted((one.name, one.acked) for one in worker.health().sources) == [("a", 3), ("b", 1)]
+    worker.close()
+
+
 def test_async_timeout(timeless: rota.Store) -> None:
     worker = rota.Worker(timeless)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rota.cli.exits import NOT_FOUND, USAGE, CommandError
+from rota.names import HOUSEKEEPING
 
 if TYPE_CHECKING:
     from rota import Queue, Store, Transport
@@ -52,6 +53,12 @@ def resolve(store: Store, text: str) -> Address:
     raise CommandError(
         NOT_FOUND, f"there is no queue or transport named {text!r} (queue:{text} or transport:{text} is taken as it is)"
     )
+
+
+def every(store: Store) -> list[Address]:
+    """Every queue and transport that is listed for people: not the workers' own, which has to be named."""
+    queues = [Address("queue", name) for name in store.queues()]
+    return queues + [Address("transport", name) for name in store.transports() if name != HOUSEKEEPING]
 
 
 def existing(store: Store, text: str, kind: Kind) -> Address:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rota.cli.addresses import handle, resolve
 from rota.cli.confirm import confirm
 from rota.cli.exits import NOT_FOUND, OK, USAGE, CommandError
-from rota.cli.output import counted, escape, payload_text, print_json, print_table, record, when
+from rota.cli.output import counted, error_line, escape, payload_text, print_json, print_table, record, when
 from rota.cli.reading import cut, tell_more
 from rota.cli.session import Session
 
@@ -51,7 +51,7 @@ def dead(arguments: argparse.Namespace, session: Session) -> int:
                 when(d.died_at),
                 d.reason,
                 f"{d.attempts}/{d.max_attempts}",
-                d.last_error,
+                error_line(d.last_error),
                 payload_text(d.payload),
             )
             for d in page
@@ -66,7 +66,7 @@ def dead(arguments: argparse.Namespace, session: Session) -> int:
                 when(d.died_at),
                 d.reason,
                 d.deliveries,
-                d.last_error,
+                error_line(d.last_error),
                 payload_text(d.event),
             )
             for d in page

@@ -3,8 +3,8 @@
 DESCRIPTION = """\
 Leased work queues: queues of jobs with retries and dead letters, transports of messages in ordered groups.
 
-The store is --url, else the environment's ROTA_URL, else sqlite:///rota.db in this directory. Reading commands never
-create it."""
+The store is --url, else the environment's ROTA_URL, else sqlite:///rota.db in this directory; of `rota run` it is
+the worker's own, unless --url is given. Reading commands never create it."""
 
 ADDRESS_HELP = """\
 addresses:

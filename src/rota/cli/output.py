@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from importlib import import_module
+from itertools import zip_longest
 from typing import Any
 
 # Control characters could move the cursor or rewrite what is on the screen, bidirectional marks and line separators
@@ -82,6 +83,26 @@ def payload_text(payload: Any) -> str:
         return repr(payload)
 
 
+_TRACEBACK = re.compile(r"^(?:  \+ Exception Group )?Traceback \(most recent call last\):\n", re.MULTILINE)
+# Its line that says what was raised, of an exception group too; what follows belongs to the message.
+_RAISED = re.compile(r"^(?:  \| )?(?=\S)", re.MULTILINE)
+_LEFT_OUT = " characters left out …]\n"
+
+
+def error_line(error: str | None) -> str | None:
+    """An error for a table: of a traceback only what was raised in the end, its type and message."""
+    if error is None:
+        return None
+    at = max((found.end() for found in _TRACEBACK.finditer(error)), default=None)
+    if at is None:
+        return error
+    if _LEFT_OUT in error[at:]:
+        # What follows may begin in the middle of a line.
+        at = error.index("\n", error.rindex(_LEFT_OUT) + len(_LEFT_OUT)) + 1
+    raised = _RAISED.search(error, at)
+    return error if raised is None else error[raised.end() :]
+
+
 def record(value: Any) -> dict[str, Any]:
     """A record as a JSON object: ids and payloads as they are, times as POSIX seconds.
 
@@ -150,11 +171,13 @@ class _Table:
 
 
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
-    """Names and values, one to a line, values in full."""
-    pairs = [(name, escape("-" if value is None else str(value))) for name, value in fields]
+    """Names and values, one to a line, values in full; a value that is a list has its lines one below the other."""
+    pairs = [(name, value if isinstance(value, list) else ["-" if value is None else value]) for name, value in fields]
     width = max(len(name) for name, _ in pairs)
-    for name, value in pairs:
-        print(f"{name:<{width}}  {value}".rstrip())
+    for name, lines in pairs:
+        # Further lines are set off, so that none reads as a field of its own.
+        for head, line in zip_longest([name], lines, fillvalue=""):
+            print(f"{head:<{width}}  {escape(str(line))}".rstrip())
 
 
 def _cell(value: Any) -> str:

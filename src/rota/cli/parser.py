@@ -80,11 +80,12 @@ def _command_in(argv: list[str]) -> str | None:
     return None
 
 
-def _add_store_options(parser: argparse.ArgumentParser, default: Any) -> None:
+_URL_HELP = "the store; else ROTA_URL, else sqlite:///rota.db"
+
+
+def _add_store_options(parser: argparse.ArgumentParser, default: Any, url_help: str = _URL_HELP) -> None:
     # The same options before and after the command: there they must not overwrite what was given before it.
-    parser.add_argument(
-        "--url", metavar="URL", default=default, help="the store; else ROTA_URL, else sqlite:///rota.db"
-    )
+    parser.add_argument("--url", metavar="URL", default=default, help=url_help)
     parser.add_argument(
         "-q",
         "--quiet",
@@ -95,7 +96,14 @@ def _add_store_options(parser: argparse.ArgumentParser, default: Any) -> None:
 
 
 def _add(
-    commands: Any, name: str, handler: str, summary: str, *, json: bool = True, epilog: str | None = None
+    commands: Any,
+    name: str,
+    handler: str,
+    summary: str,
+    *,
+    json: bool = True,
+    epilog: str | None = None,
+    url_help: str = _URL_HELP,
 ) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
@@ -105,7 +113,7 @@ def _add(
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_store_options(parser, default=argparse.SUPPRESS)
+    _add_store_options(parser, argparse.SUPPRESS, url_help)
     if json:
         parser.add_argument("--json", action="store_true", help="one JSON document on stdout, times as POSIX seconds")
     parser.set_defaults(handler=f"rota.cli.{handler}")
@@ -227,7 +235,15 @@ def _add_work(commands: Any) -> None:
     work.add_argument("--worker", metavar="ID", help="worker id (default: host, process and a random part)")
     work.add_argument("-v", "--verbose", action="store_true", help="tell every outcome, not only failures")
 
-    run = _add(commands, "run", "run:run", "run a worker that a Python module defines", json=False, epilog=RUN_EPILOG)
+    run = _add(
+        commands,
+        "run",
+        "run:run",
+        "run a worker that a Python module defines",
+        json=False,
+        epilog=RUN_EPILOG,
+        url_help="the store; else the one the worker names, else ROTA_URL",
+    )
     run.add_argument("target", metavar="MODULE:WORKER")
     run.add_argument(
         "--grace",

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rota.cli.addresses import Address, existing, resolve
+from rota.cli.addresses import every, existing, resolve
 from rota.cli.exits import NOT_FOUND, OK, USAGE, CommandError
 from rota.cli.output import (
     count_text,
+    error_line,
     escape,
     payload_text,
     print_fields,
@@ -34,11 +35,7 @@ _JOB_COLUMNS = ("id", "state", "name", "priority", "attempts", "ready", "worker"
 def stats(arguments: argparse.Namespace, session: Session) -> int:
     """Counts of the queues and transports named, or of all."""
     store = session.open(create=False)
-    if arguments.addresses:
-        addresses = [resolve(store, text) for text in arguments.addresses]
-    else:
-        addresses = [Address("queue", name) for name in store.queues()]
-        addresses += [Address("transport", name) for name in store.transports()]
+    addresses = [resolve(store, text) for text in arguments.addresses] or every(store)
     queues = [(a.name, store.queue(a.name).stats()) for a in addresses if a.kind == "queue"]
     transports = [(a.name, store.transport(a.name).stats()) for a in addresses if a.kind == "transport"]
     if session.json:
@@ -154,7 +151,7 @@ def show(arguments: argparse.Namespace, session: Session) -> int:
         return OK
     print_table(
         ("seq", "published", "deliveries", "error", "event"),
-        [(m.seq, when(m.published_at), m.deliveries, m.last_error, payload_text(m.event)) for m in page],
+        [(m.seq, when(m.published_at), m.deliveries, error_line(m.last_error), payload_text(m.event)) for m in page],
     )
     tell_more(session, more, None)
     return OK
@@ -218,12 +215,13 @@ def _job_row(job: JobRecord) -> tuple[Any, ...]:
         f"{job.attempts}/{job.max_attempts}",
         when(job.run_at),
         job.worker_id,
-        job.last_error,
+        error_line(job.last_error),
         payload_text(job.payload),
     )
 
 
 _INSTANTS = ("run_at", "enqueued_at", "expires_at", "claimed_at", "claim_expires_at", "died_at", "done_at")
+_ERRORS = ("last_error", "previous_error")
 _LENGTHS = ("visibility", "backoff_base", "dead_letter_retention", "keep_done")
 
 
@@ -235,6 +233,8 @@ def _job_fields(job: JobRecord) -> list[tuple[str, Any]]:
             value = when(value)
         elif name in _LENGTHS:
             value = None if value is None else f"{value:g} s"
+        elif name in _ERRORS:
+            value = None if value is None else value.split("\n")
         elif name in ("payload", "result", "headers"):
             value = payload_text(value)
         fields.append((name, value))

@@ -25,15 +25,15 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         raise CommandError(
             USAGE, f"{arguments.target} has no handlers: decorate some with worker.queue or worker.transport"
         )
-    url = arguments.url or (os.environ.get("ROTA_URL") if worker.store is None else None)
+    url = arguments.url or (os.environ.get("ROTA_URL") if worker.bound_to is None else None)
     if url:
         worker.bind(url)
-    if worker.store is None:
+    if worker.bound_to is None:
         raise CommandError(
             USAGE, f"{arguments.target} has no store: name one with --url or ROTA_URL, or in rota.Worker(…)"
         )
-    if isinstance(worker.store, str):
-        session.url = worker.store
+    if isinstance(worker.bound_to, str):
+        session.url = worker.bound_to
         session.note(f"rota: {escape(session.shown_url)}")
     if arguments.grace is not None and arguments.grace < 0:
         raise CommandError(USAGE, f"--grace must be 0 seconds or more, got {arguments.grace:g}")

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
-from rota.cli.addresses import Address
+from rota.cli.addresses import Address, every
 from rota.cli.output import record
 from rota.worker.figures import Worst
-from rota.worker.housekeeping import TRANSPORT as HOUSEKEEPING
 
 if TYPE_CHECKING:
     from rota import QueueStats, Store, TransportStats
@@ -88,7 +87,7 @@ class Gatherer:
     def gather(self) -> Figures:
         """Ask now."""
         store = self._store
-        addresses = self._addresses or _all(store)
+        addresses = self._addresses or every(store)
         chosen = addresses[:MOST_SOURCES]
         now = store.now()
         queues = [(name, store.queue(name).stats()) for kind, name in chosen if kind == "queue"]
@@ -123,12 +122,6 @@ class Gatherer:
             if why.reason != "unknown":
                 rows.append(GroupRow(name, group_id, max(0.0, now - oldest_at), why.reason, why.until, why.worker_id))
         return rows
-
-
-def _all(store: Store) -> list[Address]:
-    """Every queue and transport but the workers' own, which is never empty."""
-    queues = [Address("queue", name) for name in store.queues()]
-    return queues + [Address("transport", name) for name in store.transports() if name != HOUSEKEEPING]
 
 
 class _Workers:

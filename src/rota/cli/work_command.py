@@ -7,8 +7,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from rota.cli.work_child import KILL_AFTER, Child, TooLarge
-from rota.worker.children import OutsideError
-from rota.worker.outcomes import Fail
+from rota.worker.outcomes import Fail, OutsideError
 
 if TYPE_CHECKING:
     from rota import Job, Lease
@@ -30,7 +29,7 @@ class Command:
     def handle(self, held: Held) -> None:
         """Run it to its end. Returns for an ack, raises for anything else."""
         if held.why is not None:
-            raise OutsideError(f"not started: {held.why}")
+            raise OutsideError(f"not started: {held.why}", "not started")
         handle = held.handle
         payload = handle.payload if held.source.kind == "queue" else handle.event
         try:
@@ -41,7 +40,7 @@ class Command:
                 lambda: held.why,
             )
         except TooLarge as error:
-            raise OutsideError(str(error)) from None
+            raise OutsideError(str(error), "not started") from None
         held.runs_in = child
         ended = child.run()
         if ended.ended_by_us is None and held.why in ("timeout", "stopped"):
@@ -49,13 +48,13 @@ class Command:
             held.why = None
         child.how = how = self._described(held, ended.status, ended.ended_by_us)
         if ended.ended_by_us == "timeout":
-            raise OutsideError(f"{how}: {ended.tail}" if ended.tail else how)
+            raise OutsideError(f"{how}: {ended.tail}" if ended.tail else how, how)
         if ended.ended_by_us is not None:
-            raise OutsideError(how)
+            raise OutsideError(how, how)
         if ended.status == _DEAD_LETTER_STATUS:
             raise Fail(ended.tail or how)
         if ended.status:
-            raise OutsideError(ended.tail or how)
+            raise OutsideError(ended.tail or how, how)
 
     def kill(self, held: Held) -> None:
         """End it now."""

@@ -7,7 +7,7 @@ from rota.codecs import Codec, decoded, from_text
 from rota.units import optional_seconds, seconds
 
 
-def job(row: records.JobRow, queue: str, codec: Codec) -> public.JobRecord:
+def job(row: records.JobRow, queue: str, codec: Codec, results: Codec) -> public.JobRecord:
     """A job as ``get_job`` and its like show it."""
     return public.JobRecord(
         id=row.id,
@@ -33,7 +33,7 @@ def job(row: records.JobRow, queue: str, codec: Codec) -> public.JobRecord:
         dead_letter_retention=optional_seconds(row.stamp.dead_letter_retention),
         keep_done=seconds(row.stamp.keep_done),
         key=row.key,
-        result=None if row.result is None else from_text(codec, row.result),
+        result=None if row.result is None else from_text(results, row.result),
         died_at=optional_seconds(row.died_at),
         done_at=optional_seconds(row.done_at),
     )

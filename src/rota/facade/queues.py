@@ -167,6 +167,8 @@ class QueueBase(Generic[J]):
         self.name = names.name(name, "queue name")
         self._core = core
         self._codec: Codec = codec or core.codec or _JSON
+        # A codec for payloads of one type says how results, which need not be of it, are carried.
+        self._results: Codec = getattr(self._codec, "for_results", self._codec)
         self._stamp = stamped
         self._engine: QueueEngine = core.queue(self.name)
         self._place = self._engine.place
@@ -304,7 +306,7 @@ class QueueBase(Generic[J]):
         return None if delay is None else units.duration(delay, "delay")
 
     def _result(self, result: Any) -> str | None:
-        return None if result is None else to_text(self._codec, result, self._core.max_payload_bytes)
+        return None if result is None else to_text(self._results, result, self._core.max_payload_bytes)
 
     # -- Out -----------------------------------------------------------------------------------------------------------
 
@@ -315,7 +317,7 @@ class QueueBase(Generic[J]):
         return [self._job(claim) for claim in claims]
 
     def _record(self, row: JobRow) -> JobRecord:
-        return present.job(row, self.name, self._codec)
+        return present.job(row, self.name, self._codec, self._results)
 
     def _lost(self, asked: list[J], answers: list[int | None]) -> list[J]:
         """Note the new ends of claims; the jobs whose claim is lost. Foreign ones were not asked of the engine."""

@@ -80,6 +80,11 @@ class MemoryQueue:
         with self._shared.lock:
             return (self._state or self.reading()).release(claim, delay)
 
+    def release_batch(self, claims: Sequence[JobClaim]) -> int:
+        with self._shared.lock:
+            state = self._state or self._reading()
+            return sum(state.release(claim, None) for claim in claims)
+
     def cancel(self, job_id: int) -> bool:
         with self._shared.lock:
             return (self._state or self.reading()).cancel(job_id)

@@ -108,6 +108,11 @@ class MemoryTransport:
         with self._shared.lock:
             return (self._state or self.writing()).release(claim, delay)
 
+    def release_batch(self, claims: Sequence[LeaseClaim]) -> int:
+        with self._shared.lock:
+            state = self._state or self._writing()
+            return sum(state.release(claim, 0) for claim in claims)
+
     def fail(self, claim: LeaseClaim, error: str | None) -> bool:
         with self._shared.lock:
             return (self._state or self.writing()).fail(claim, error)

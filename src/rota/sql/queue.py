@@ -306,6 +306,14 @@ def release(now: int, queue: str, claim: JobClaim, delay: int | None) -> Op[bool
     return released > 0
 
 
+def release_batch(now: int, queue: str, claims: Sequence[JobClaim]) -> Op[int]:
+    """Release each at once; how many were valid."""
+    count = 0
+    for claim in claims:
+        count += yield from release(now, queue, claim, None)
+    return count
+
+
 def cancel(now: int, queue: str, job_id: int) -> Op[bool]:
     """Delete a live job, whoever holds it."""
     gone: int = yield SQL.cancel, (job_id, queue)

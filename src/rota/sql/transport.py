@@ -294,6 +294,14 @@ def release(now: int, transport: str, claim: LeaseClaim, delay: int) -> Op[bool]
     return True
 
 
+def release_batch(now: int, transport: str, claims: Sequence[LeaseClaim]) -> Op[int]:
+    """Release each at once; how many were valid."""
+    count = 0
+    for claim in claims:
+        count += yield from release(now, transport, claim, 0)
+    return count
+
+
 def _give_up(now: int, transport: str, claim: LeaseClaim, delay: int) -> Op[bool]:
     fence = (transport, claim.group_id, claim.token)
     if delay > 0:

@@ -25,8 +25,6 @@ from rota.telemetry.instruments import Instruments
 _perf_counter = time.perf_counter
 _VERSION: str = LOADED["rota"].__version__
 SYSTEM = "rota"
-# Messages between workers, not of the application.
-_INTERNAL = "rota.housekeeping"
 _SILENT = (ProxyTracerProvider, NoOpTracerProvider)
 
 Headers = dict[str, str] | None
@@ -128,7 +126,7 @@ class Send(_Operation):
         self._batch = count
         self._group = group
         self._carrier: dict[str, str] = {}
-        self._off = destination == _INTERNAL
+        self._off = destination == names.HOUSEKEEPING
 
     def __enter__(self) -> Send:
         if not self._off:

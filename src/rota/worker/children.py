@@ -13,17 +13,13 @@ import threading
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from rota.worker.outcomes import Fail, Retry, Snooze, error_text
+from rota.worker.outcomes import Fail, OutsideError, Retry, Snooze, error_text, qualified
 from rota.worker.registry import Handler
 from rota.worker.sources import Held
 
 # How often a child's thread looks whether its item was taken from it.
 _LOOK = 0.1
 _ENDING = 2.0
-
-
-class OutsideError(Exception):
-    """A failure outside of this process; its text is the item's error."""
 
 
 class ChildDied(OutsideError):
@@ -66,7 +62,9 @@ class Child:
         while not self._here.poll(0):
             if held.why is not None:
                 self.kill()
-                raise ChildDied(f"timed out after {timeout:g} s" if held.why == "timeout" else f"ended: {held.why}")
+                raise ChildDied(
+                    f"timed out after {timeout:g} s" if held.why == "timeout" else f"ended: {held.why}", held.why
+                )
             ready = wait([self._here, self._process.sentinel], _LOOK)
             if self._process.sentinel in ready and not self._here.poll(0):
                 self._died()
@@ -82,7 +80,7 @@ class Child:
             raise Fail(*values)
         if kind == "snooze":
             raise Snooze(*values)
-        raise RaisedInChild(values[0])
+        raise RaisedInChild(*values)
 
     def _died(self) -> Any:
         self._process.join(_ENDING)
@@ -94,7 +92,7 @@ class Child:
                 how = f"killed by {signal.Signals(-status).name}"
             except ValueError:
                 how = f"killed by signal {-status}"
-        raise ChildDied(f"the process of {self._handler.label} died while it handled this: {how}")
+        raise ChildDied(f"the process of {self._handler.label} died while it handled this: {how}", how)
 
     def kill(self) -> None:
         """Kill it and clean up."""
@@ -131,7 +129,7 @@ def _main(function: Any, takes_payload: bool, work: Connection, living: Connecti
             return
         except Exception as error:
             # The result cannot be sent; the work is done all the same, and keeping the result is for JSON values only.
-            work.send(("returned", None) if answer[0] == "returned" else ("raised", str(error)))
+            work.send(("returned", None) if answer[0] == "returned" else ("raised", *_told(error)))
 
 
 def _answer(function: Any, takes_payload: bool, payload: Any) -> tuple[Any, ...]:
@@ -144,7 +142,12 @@ def _answer(function: Any, takes_payload: bool, payload: Any) -> tuple[Any, ...]
     except Snooze as how:
         return ("snooze", how.delay)
     except BaseException as error:
-        return ("raised", error_text(error))
+        return ("raised", *_told(error))
+
+
+def _told(error: BaseException) -> tuple[str, str, str]:
+    kind = type(error)
+    return error_text(error), kind.__name__, qualified(kind)
 
 
 def _end_with_parent(living: Connection) -> None:

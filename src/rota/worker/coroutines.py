@@ -12,6 +12,7 @@ from typing import Any
 from rota.telemetry import API, LOADED
 from rota.worker import plan
 from rota.worker.logs import DEBUG, WARNING, item_fields, tell
+from rota.worker.outcomes import OutsideError
 from rota.worker.plan import Why
 from rota.worker.sources import Held, Source
 from rota.worker.tracing import handling
@@ -27,12 +28,16 @@ class LoopRunner:
     """The tasks of one worker on one loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, put: Callable[[Held], None], stopping: Callable[[], bool]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context,
+        put: Callable[[Held], None],
+        stopping: Callable[[], bool],
     ) -> None:
         self._loop = loop
+        self._context = context
         self._put = put
         self._stopping = stopping
-        self._context = contextvars.copy_context()
         self._plain_tasks = loop.get_task_factory() is None
 
     def give(self, source: Source, helds: list[Held]) -> None:
@@ -65,7 +70,7 @@ class LoopRunner:
 
     def _begin(self, source: Source, held: Held) -> None:
         source.running += 1
-        # Its own copy of the context we were made in: nothing a handler sets there reaches the next one.
+        # Its own copy of the run's context: nothing a handler sets there reaches the next one.
         context = self._context.copy()
         if self._plain_tasks:
             held.runs_in = asyncio.Task(self._work(held), loop=self._loop, context=context)
@@ -87,8 +92,13 @@ class LoopRunner:
                 else:
                     result = await handler.invoke(held.handle)
             except Leave:
-                raise
+                # Its item was given back, the run is over. Raised from here it would be told as nobody's exception.
+                tell(WARNING, "handler_broken_off", **item_fields(held.source, held.claim))
+                return
             except BaseException as raised:
+                if isinstance(raised, GeneratorExit) and held.why == "left":
+                    # Left behind, and now thrown away with its loop, by whatever thread collects garbage.
+                    return
                 error = raised
             if timer is not None:
                 timer.cancel()
@@ -173,4 +183,5 @@ def note_end(held: Held, error: BaseException | None) -> None:
 
 
 def _name(error: BaseException | None) -> str | None:
-    return None if error is None else type(error).__name__
+    """What the log calls it: the type, of what failed outside of this process what that says of itself."""
+    return None if error is None else error.kind if isinstance(error, OutsideError) else type(error).__name__

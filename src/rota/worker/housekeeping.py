@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rota.errors import RotaError, StoreClosed
+from rota.names import HOUSEKEEPING
 from rota.worker import plan
 from rota.worker.logs import DEBUG, WARNING, tell
 from rota.worker.sources import Source
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from rota.sync.store import Store
     from rota.sync.transport import Lease
 
-TRANSPORT = "rota.housekeeping"
 _VISIBILITY = 120
 _FIRST_LOOK = 0.5
 
@@ -59,7 +59,7 @@ class Housekeeping:
 
     def look(self) -> int:
         """Sweep what is due; how many sources."""
-        transport = self._store.transport(TRANSPORT)
+        transport = self._store.transport(HOUSEKEEPING)
         while self._missing:
             label = self._missing[-1]
             # The key is taken while the message lives, so there is one for each source however many workers there are.

@@ -51,6 +51,17 @@ class CannotRun(Exception):
     """
 
 
+class OutsideError(Exception):
+    """A failure outside of this process; its text is the item's error. ``kind``: one word or two for the log, which
+    never quotes that text."""
+
+    def __init__(self, text: str, kind: str, qualified: str | None = None) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.qualified = qualified or type(self).__name__
+        """The exception's type with its module, where one was raised there."""
+
+
 def error_text(error: BaseException) -> str:
     """The traceback as an item's error, without the worker's own frames; never a reason to fail (D4)."""
     try:
@@ -63,3 +74,8 @@ def error_text(error: BaseException) -> str:
     if len(text) > _HEAD + _TAIL:
         text = f"{text[:_HEAD]}\n[… {len(text) - _HEAD - _TAIL} characters left out …]\n{text[-_TAIL:]}"
     return text
+
+
+def qualified(kind: type[BaseException]) -> str:
+    """An exception's type with its module, without that for Python's own."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

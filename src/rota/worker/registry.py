@@ -161,6 +161,8 @@ class Registry:
 
     def __init__(self) -> None:
         self.sources: dict[tuple[SourceKind, str], SourceSpec] = {}
+        self.changes = 0
+        """How often a handler was added."""
 
     def add(
         self,
@@ -184,6 +186,7 @@ class Registry:
         else:
             spec.tasks[task] = handler
         self.sources[kind, spec.name] = spec
+        self.changes += 1
 
 
 def checked(options: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import queue
 import threading
 import time
@@ -72,10 +73,12 @@ class Runtime:
             for source in self.sources:
                 source.limits = limits
         self._settler.on_settled = on_settled
-        self._coroutines = LoopRunner(loop, self._settler.put, self._cancelled_outside)
+        # What handlers see of it are copies, one for each item.
+        context = contextvars.copy_context()
+        self._coroutines = LoopRunner(loop, context, self._settler.put, self._cancelled_outside)
         self._beats = Beats(self.sources, self._end)
         self._threads: dict[Source, ThreadRunner] = {
-            source: ThreadRunner(source, self._settler.put, self._beats.watch, self._on_broken)
+            source: ThreadRunner(source, context, self._settler.put, self._beats.watch, self._on_broken)
             for source in self.sources
             if any(handler.runs != "loop" for handler in source.spec.handlers)
         }

@@ -26,7 +26,7 @@ _WHOLE_TRIES, _PARTS = 2, 8
 
 
 class Deed:
-    """Items to settle in one call: a batch of plain acks, or one with anything else."""
+    """Items to settle in one call: a batch of plain acks or of plain releases, or one with anything else."""
 
     __slots__ = ("at", "helds", "source", "together", "tries", "unknown")
 
@@ -114,8 +114,9 @@ class Settler:
             self.on_round()
 
     def _gather(self) -> list[Deed]:
-        """What arrived, as deeds: first the acks of each source together, then the others, each for itself."""
-        arrived, acks = self._arrived, dict[Source, list[Held]]()
+        """What arrived, as deeds: first the acks of each source together, then releases, then each other for itself."""
+        arrived = self._arrived
+        acks, releases = dict[Source, list[Held]](), dict[Source, list[Held]]()
         alone: list[Deed] = []
         self._under_way += min(len(arrived), _LARGEST_BATCH)
         for _ in range(min(len(arrived), _LARGEST_BATCH)):
@@ -125,14 +126,17 @@ class Settler:
                 if helds is None:
                     helds = acks[held.source] = []
                 helds.append(held)
+            elif held.settlement is plan.RELEASE:
+                releases.setdefault(held.source, []).append(held)
             else:
                 alone.append(Deed(held.source, [held], False))
-        return [*(Deed(source, helds, True) for source, helds in acks.items()), *alone]
+        together = [*acks.items(), *releases.items()]
+        return [*(Deed(source, helds, True) for source, helds in together), *alone]
 
     def _do(self, deed: Deed) -> bool:
         """Whether it is done with, one way or the other."""
         try:
-            count = deed.source.ack_many(deed.helds) if deed.together else int(deed.source.settle(deed.helds[0]))
+            count = self._settled(deed)
         except StoreClosed as error:
             self._give_up(deed, deed.helds, error)
             return True
@@ -146,6 +150,12 @@ class Settler:
         if deed.source.hungry:
             deed.source.feed()
         return True
+
+    def _settled(self, deed: Deed) -> int:
+        source, helds = deed.source, deed.helds
+        if not deed.together:
+            return int(source.settle(helds[0]))
+        return source.ack_many(helds) if helds[0].settlement is plan.ACK else source.release_many(helds)
 
     def _count(self, deed: Deed, count: int) -> None:
         counters, kind = deed.source.counters, deed.helds[0].settlement.kind

@@ -153,6 +153,10 @@ class Source:
         """Ack; how many were valid."""
         raise NotImplementedError
 
+    def release_many(self, helds: Sequence[Held]) -> int:
+        """Give back at once; how many were valid."""
+        raise NotImplementedError
+
     def settle(self, held: Held) -> bool:
         """Carry out the settlement of one; False where the claim was lost."""
         raise NotImplementedError
@@ -266,6 +270,9 @@ class QueueSource(Source):
             return int(self._queue._engine.ack(helds[0].claim, None))
         return self._queue._engine.ack_batch([held.claim for held in helds], [], self.worker_id)
 
+    def release_many(self, helds: Sequence[Held]) -> int:
+        return self._queue._woken(self._queue._engine.release_batch([held.claim for held in helds]))
+
     def settle(self, held: Held) -> bool:
         queue, handle, what = self._queue, held.handle, held.settlement
         if what.kind == "ack":
@@ -369,6 +376,9 @@ class TransportSource(Source):
         if len(helds) == 1:
             return int(self._transport._woken(engine.ack(helds[0].claim)))
         return self._transport._woken(engine.ack_batch([held.claim for held in helds]))
+
+    def release_many(self, helds: Sequence[Held]) -> int:
+        return self._transport._woken(self._transport._engine.release_batch([held.claim for held in helds]))
 
     def settle(self, held: Held) -> bool:
         transport, handle, what = self._transport, held.handle, held.settlement

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,7 +13,7 @@ from rota.worker.coroutines import note_end
 from rota.worker.health import WorkerHealth
 from rota.worker.logs import WARNING, item_fields, tell
 from rota.worker.registry import Handler, Registry
-from rota.worker.sources import Held, make_source
+from rota.worker.sources import Held, Source, make_source
 from rota.worker.tracing import handling
 
 if TYPE_CHECKING:
@@ -30,14 +31,41 @@ class Stepper:
 
     def __init__(self, registry: Registry, store: Store, worker_id: str) -> None:
         self.store = store
+        self._registry = registry
         self._worker_id = worker_id
-        self._sources = [make_source(spec, store, worker_id) for spec in registry.sources.values()]
-        self._has_async = any(handler.runs == "loop" for one in self._sources for handler in one.spec.handlers)
+        self._sources: list[Source] = []
+        self._known = 0
         self._loop: asyncio.Runner | None = None
 
     def step(self) -> bool:
-        """Handle at most one item; whether there was one. The source that gave it goes last."""
-        if asyncio._get_running_loop() is not None and self._has_async:
+        """Handle at most one item; whether there was one."""
+        return self._step() is not None
+
+    def drain(self, clock: MovableClock | None, limit: int) -> int:
+        """Step until nothing is left, with a clock also what is due later; how many were handled."""
+        last: Held | None = None
+        unknown = set[tuple[Source, int]]()
+        for count in range(limit):
+            while (held := self._step()) is None:
+                due = min((due for source in self._sources if (due := source.next_due()) is not None), default=None)
+                if clock is None or due is None:
+                    return count
+                clock.jump_to(due)
+            last = held
+            if clock is not None and held.handler is None and held.settlement.kind == "release":
+                # It comes again and again. What else was due by then is done when it does.
+                if (held.source, held.claim.id) in unknown:
+                    raise AssertionError(_nobody_knows(held))
+                unknown.add((held.source, held.claim.id))
+        shown = "" if last is None else ", the last one was " + _shown(last)
+        raise AssertionError(f"not drained after {limit} items: does a handler fail or snooze for ever{shown}?")
+
+    def _step(self) -> Held | None:
+        """What was handled, None if there was nothing. The source that gave it goes last."""
+        self._look_at_registry()
+        if asyncio._get_running_loop() is not None and any(
+            handler.runs == "loop" for one in self._sources for handler in one.spec.handlers
+        ):
             raise RuntimeError("step() and drain() run async handlers on a loop of their own: call them outside of one")
         for source in list(self._sources):
             helds = source.claim(1)
@@ -46,20 +74,20 @@ class Stepper:
                 self._sources.append(source)
                 source.counters.claimed += 1
                 self._work(helds[0])
-                return True
-        return False
+                return helds[0]
+        return None
 
-    def drain(self, clock: MovableClock | None, limit: int) -> int:
-        """Step until nothing is left, with a clock also what is due later; how many were handled."""
-        for count in range(limit):
-            while not self.step():
-                due = min((due for source in self._sources if (due := source.next_due()) is not None), default=None)
-                if clock is None or due is None:
-                    return count
-                clock.jump_to(due)
-        raise AssertionError(
-            f"not drained after {limit} items: does a handler fail for ever, or a job have no handler?"
-        )
+    def _look_at_registry(self) -> None:
+        """Handlers may be named between two steps. What was counted stays."""
+        if self._known == self._registry.changes:
+            return
+        counters = {source.label: source.counters for source in self._sources}
+        order = list(counters)
+        sources = [make_source(spec, self.store, self._worker_id) for spec in self._registry.sources.values()]
+        for source in sources:
+            source.counters = counters.get(source.label, source.counters)
+        sources.sort(key=lambda source: order.index(source.label) if source.label in counters else len(order))
+        self._sources, self._known = sources, self._registry.changes
 
     def health(self) -> WorkerHealth:
         """Its numbers."""
@@ -95,12 +123,14 @@ class Stepper:
             self._settle(held)
 
     def _call(self, handler: Handler, held: Held) -> Any:
+        # A copy of the caller's context for each item, as in a run.
+        within = contextvars.copy_context()
         if handler.runs != "loop":
-            with handling(held):
-                return handler.invoke(held.handle)
+            with handling(held, within.run):
+                return within.run(handler.invoke, held.handle)
         if self._loop is None:
             self._loop = asyncio.Runner()
-        return self._loop.run(self._within_time(handler, held))
+        return self._loop.run(self._within_time(handler, held), context=within)
 
     async def _within_time(self, handler: Handler, held: Held) -> Any:
         work: Coroutine[Any, Any, Any] = handler.invoke(held.handle)
@@ -131,3 +161,23 @@ class Stepper:
             counters.failed += 1
         else:
             counters.released += 1
+
+
+def _shown(held: Held) -> str:
+    claim = held.claim
+    if held.source.kind == "transport":
+        return f"message {claim.seq} of group {claim.group_id!r} in {held.source.label}"
+    return f"job {claim.id} in {held.source.label}"
+
+
+def _nobody_knows(held: Held) -> str:
+    queue, job = held.source.name, held.claim
+    if job.name is None:
+        return (
+            f"queue {queue!r}: job {job.id} has no name, and this worker has only handlers for names there: "
+            f"decorate one with worker.queue({queue!r}), or enqueue it with name=…"
+        )
+    return (
+        f"queue {queue!r}: this worker has no handler for job {job.id} with the name {job.name!r}: decorate one with "
+        f"worker.task({queue!r}, name={job.name!r}) or worker.queue({queue!r})"
+    )

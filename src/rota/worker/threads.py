@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from rota.worker import plan
-from rota.worker.children import Child, ChildDied, OutsideError
+from rota.worker.children import Child, ChildDied
 from rota.worker.coroutines import note_end
 from rota.worker.logs import WARNING, item_fields, tell
-from rota.worker.outcomes import CannotRun
+from rota.worker.outcomes import CannotRun, OutsideError
 from rota.worker.plan import Why
 from rota.worker.sources import Held, Source
 from rota.worker.tracing import handling
@@ -28,11 +28,13 @@ class ThreadRunner:
     def __init__(
         self,
         source: Source,
+        context: contextvars.Context,
         put: Callable[[Held], None],
         watch: Callable[[float], None],
         broken: Callable[[BaseException], None],
     ) -> None:
         self._source = source
+        self._context = context
         self._put = put
         # Told when a handler's time will be over.
         self._watch = watch
@@ -85,8 +87,8 @@ class ThreadRunner:
                 with handling(held):
                     handler.executor.handle(held)
             else:
-                # A context of its own: nothing a handler sets there reaches the next one.
-                within = contextvars.Context()
+                # Its own copy of the run's context: nothing a handler sets there reaches the next one.
+                within = self._context.copy()
                 with handling(held, within.run):
                     result = within.run(handler.invoke, held.handle)
                 if inspect.iscoroutine(result):

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rota.telemetry import API, LOADED, active
-from rota.worker.outcomes import Snooze
+from rota.worker.outcomes import OutsideError, Snooze, qualified
 
 if TYPE_CHECKING:
     from rota.telemetry.spans import Process, Spans
@@ -41,6 +41,9 @@ class _Handling(AbstractContextManager[None]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if isinstance(error, GeneratorExit) and self._held.why == "left":
+            # Thrown away long after its context: there is nothing to restore, and this thread is any.
+            return
         how = _failure(self._held, error)
         if self._run is None:
             self._process.close(*how)
@@ -66,8 +69,7 @@ def _failure(held: Held, error: BaseException | None) -> tuple[BaseException | N
         return None, _ENDED_BY_US[held.why]
     if error is None or held.why is not None or isinstance(error, Snooze):
         return None, None
-    kind = type(error)
-    return error, kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return error, error.qualified if isinstance(error, OutsideError) else qualified(type(error))
 
 
 def received(source: Source, seconds: float) -> None:

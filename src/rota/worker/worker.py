@@ -60,7 +60,9 @@ class Worker:
         self._store: str | Store | None = None
         self._runtime: Runtime | None = None
         self._stepper: Stepper | None = None
-        self._own_store: Store | None = None
+        # Opened from a URL, by a run and by steps.
+        self._run_store: Store | None = None
+        self._step_store: Store | None = None
         self._lock = threading.Lock()
         self._opening = False
         self._stop_asked = threading.Event()
@@ -188,7 +190,6 @@ class Worker:
                 if self._runtime is not None:
                     raise RuntimeError("this worker runs: name its handlers before")
                 self._registry.add(kind, name, function, task, handler, source)
-                self._forget_stepper()
             return function
 
         return decorate
@@ -221,7 +222,16 @@ class Worker:
         return self._grace
 
     @property
-    def store(self) -> str | Store | None:
+    def store(self) -> Store | None:
+        """The opened store it works on: the one it was given, or, of a URL, the one it opened, while it runs or steps.
+
+        Else None. So a handler can enqueue what follows: ``worker.store.queue(…)``, in an async one
+        ``worker.store.as_async().queue(…)``.
+        """
+        return self._run_store or self._step_store if isinstance(self._store, str) else self._store
+
+    @property
+    def bound_to(self) -> str | Store | None:
         """The URL or store it is bound to, None when there is none yet."""
         return self._store
 
@@ -273,12 +283,14 @@ class Worker:
             with self._probed(address) as probes:
                 store = await opened(target, self._stop_asked) if isinstance(target, str) else target
                 if store is not None:
+                    self._run_store = store if isinstance(target, str) else None
                     if probes is not None:
                         probes.bind(store)
                     await self._arun_on(store, signals)
         finally:
             with self._lock:
                 self._opening = False
+                self._run_store = None
                 # Whatever was told until here was for this run.
                 self._stop_asked.clear()
             if store is not None and isinstance(target, str):
@@ -380,7 +392,8 @@ class Worker:
         """``step`` until nothing is claimable; how many items were handled.
 
         ``advance``: the store's ``ManualClock``, moved to the next instant at which something is due, until nothing is
-        left at all: delays, backoffs and lapsing claims take no time. Raises ``AssertionError`` after ``limit`` items.
+        left at all: delays, backoffs and lapsing claims take no time. Raises ``AssertionError`` after ``limit`` items,
+        with ``advance`` also for a job whose name has no handler here, as soon as it comes again.
         """
         return self._stepping().drain(advance, limit)
 
@@ -394,8 +407,8 @@ class Worker:
                 if not self._registry.sources:
                     raise RuntimeError("this worker has no handlers: decorate some with worker.queue")
                 if isinstance(self._store, str):
-                    self._own_store = stores.open(self._store)
-                self._stepper = Stepper(self._registry, self._own_store or self._store, self._worker_id)  # type: ignore[arg-type]
+                    self._step_store = stores.open(self._store)
+                self._stepper = Stepper(self._registry, self._step_store or self._store, self._worker_id)  # type: ignore[arg-type]
             return self._stepper
 
     def close(self) -> None:
@@ -407,9 +420,9 @@ class Worker:
         if self._stepper is not None:
             self._stepper.close()
             self._stepper = None
-        if self._own_store is not None:
-            self._own_store.close()
-            self._own_store = None
+        if self._step_store is not None:
+            self._step_store.close()
+            self._step_store = None
 
     def __repr__(self) -> str:
         return f"<Worker {self._worker_id!r} {self.sources}>"

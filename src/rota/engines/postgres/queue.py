@@ -191,6 +191,19 @@ class PostgresQueue:
         return released
 
     @verb
+    def release_batch(self, claims: Sequence[JobClaim]) -> Op[int]:
+        if not claims:
+            return 0
+        # By id, as everybody locks them.
+        ordered = sorted(claims, key=lambda claim: claim.id)
+        ids, tokens = [claim.id for claim in ordered], [claim.token for claim in ordered]
+        workers = texts([claim.worker_id for claim in ordered])
+        ((count,),) = yield SQL.release_batch, (self._now(), self.name, numbers(ids), numbers(tokens), workers)
+        self._frontier.reset()
+        number: int = count
+        return number
+
+    @verb
     def cancel(self, job_id: int) -> Op[bool]:
         return _told((yield SQL.cancel, (self.name, job_id)))
 

@@ -218,6 +218,19 @@ class PostgresTransport:
     def release(self, claim: LeaseClaim, delay: int) -> Op[bool]:
         return (yield from self._give_up(claim, delay, None, 1))
 
+    @verb
+    def release_batch(self, claims: Sequence[LeaseClaim]) -> Op[int]:
+        yield from self._declare(make=True)
+        if not claims:
+            return 0
+        ordered = sorted(claims, key=lambda claim: claim.group_id)
+        groups = texts([claim.group_id for claim in ordered])
+        tokens, seqs = numbers([claim.token for claim in ordered]), numbers([claim.seq for claim in ordered])
+        ((count,),) = yield SQL.release_batch, (self._now(), self.name, groups, tokens, seqs)
+        self._freed(*claims)
+        number: int = count
+        return number
+
     def _give_up(self, claim: LeaseClaim, delay: int, error: str | None, back: int) -> Op[bool]:
         yield from self._declare(make=True)
         fence = (claim.group_id, claim.token, claim.seq)

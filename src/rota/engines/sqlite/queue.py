@@ -63,6 +63,9 @@ class SqliteQueue:
     def release(self, claim: JobClaim, delay: int | None) -> bool:
         return self._engine.write(queue.release, self.name, claim, delay)
 
+    def release_batch(self, claims: Sequence[JobClaim]) -> int:
+        return self._engine.write(queue.release_batch, self.name, claims)
+
     def cancel(self, job_id: int) -> bool:
         return self._engine.write(queue.cancel, self.name, job_id)
 

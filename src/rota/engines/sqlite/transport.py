@@ -92,6 +92,9 @@ class SqliteTransport:
     def release(self, claim: LeaseClaim, delay: int) -> bool:
         return self._write(transport.release, claim, delay)
 
+    def release_batch(self, claims: Sequence[LeaseClaim]) -> int:
+        return self._write(transport.release_batch, claims)
+
     def fail(self, claim: LeaseClaim, error: str | None) -> bool:
         return self._write(transport.fail, claim, error)
 

@@ -27,6 +27,12 @@ SELECT {schema}.fail_job(%s, %s, %s, %s, %s, %s)
 -- name: release
 SELECT {schema}.release_job(%s, %s, %s, %s, %s, %s)
 
+-- name: release_batch
+SELECT count(*) FILTER (WHERE released) FROM (
+    SELECT {schema}.release_job(%s, %s, id, token, worker, NULL) AS released
+    FROM unnest(%s::bigint[], %s::bigint[], %s::text[]) AS held (id, token, worker)
+) AS each
+
 -- name: heartbeat
 SELECT {schema}.heartbeat_jobs(%s, %s, %s, %s, %s, %s)
 

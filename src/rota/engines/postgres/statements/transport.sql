@@ -18,6 +18,12 @@ SELECT {schema}.ack_messages(%s, %s, %s, %s)
 -- name: give_up
 SELECT {schema}.give_up(%s, %s, %s, %s, %s, %s, %s, %s)
 
+-- name: release_batch
+SELECT count(*) FILTER (WHERE released) FROM (
+    SELECT {schema}.give_up(%s, %s, group_id, token, seq, 0, NULL, 1) AS released
+    FROM unnest(%s::text[], %s::bigint[], %s::bigint[]) AS held (group_id, token, seq)
+) AS each
+
 -- name: extend
 SELECT {schema}.extend_groups(%s, %s, %s, %s, %s)
 
