@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rota.clock import wall_clock
-from rota.engines.sqlite.failures import translated
+from rota.engines.sqlite.failures import is_busy, translated
 from rota.errors import RotaError, TransactionAborted
 from rota.sql import channels
 from rota.sql.drive import Cursor, Op, run
@@ -116,8 +116,8 @@ class Verbs:
         return TransactionAborted(f"{self.path}: {why}, so the transaction is rolled back: run it again")
 
     def _failure(self, error: sqlite3.Error) -> RotaError:
-        """SQLite ends the transaction by itself at some failures."""
-        if not self._in_transaction():
+        """SQLite ends the transaction by itself at some failures; a busy one was never begun."""
+        if not self._in_transaction() and not is_busy(error):
             return self._aborted(str(error))
         return translated(error, self.path)
 
