@@ -205,10 +205,10 @@ def test_ended_by_a_statement_of_the_callers(tmp_path: Path) -> None:
         def act(tx: Any) -> None:
             queue.enqueue(1, tx=tx)
             tx.connection.execute("ROLLBACK")
-            with pytest.raises(rota.TransactionAborted):
+            with pytest.raises(rota.TransactionError, match="a statement of yours"):
                 queue.enqueue(2, tx=tx)
 
-        with pytest.raises(rota.TransactionAborted):
+        with pytest.raises(rota.TransactionError, match="a statement of yours"):
             in_transaction(store, act)
         queue.enqueue(3)
         assert [one.payload for one in queue.peek()] == [3]
@@ -318,3 +318,25 @@ def test_a_child_leaves_the_parents_transaction_alone(any_url: str) -> None:
             os.waitpid(child, 0)
             queue.enqueue(2, tx=tx)
         assert [one.payload for one in queue.peek()] == [1, 2]
+
+
+# -- Closing -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_closed_by_another_thread(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Closing waits a little for an open transaction, which can still be committed."""
+    url = f"sqlite:///{tmp_path}/s.db" if engine == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    store = rota.open(url)
+    queue = store.queue("q")
+    closing = threading.Thread(target=store.close)
+    with store.transaction() as tx:
+        queue.enqueue(1, tx=tx)
+        closing.start()
+        time.sleep(0.2)
+        with pytest.raises(rota.StoreClosed):
+            queue.enqueue(2, tx=tx)
+    closing.join(10)
+    assert not closing.is_alive()
+    with rota.open(url) as store:
+        assert [one.payload for one in store.queue("q").peek()] == [1]
