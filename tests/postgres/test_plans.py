@@ -16,6 +16,7 @@ import pytest
 import rota
 from postgres.databases import Databases
 from postgres.server import Server
+from rota.testing import ManualClock
 
 SCALE = float(os.environ.get("ROTA_TEST_PLAN_SCALE", "1"))
 JOBS, GROUPS, LETTERS, DEAD = (int(number * SCALE) for number in (1_000_000, 100_000, 500_000, 200_000))
@@ -63,7 +64,7 @@ class Counted:
     """What the statements inside one call did."""
 
     def __init__(self, plans: list[dict[str, Any]]) -> None:
-        self.buffers = max(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] for plan in plans)
+        self.buffers = max((plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] for plan in plans), default=0)
         self.rows = 0
         self.compared = 0
         self.scans: set[str] = set()
@@ -84,8 +85,8 @@ class Counted:
 class Observed:
     """A store whose one connection explains all its statements, those inside functions too."""
 
-    def __init__(self, url: str) -> None:
-        self.store = rota.open(url, pool_size=1, notify=False)
+    def __init__(self, url: str, clock: ManualClock | None = None) -> None:
+        self.store = rota.open(url, pool_size=1, notify=False, clock=clock)
         self._plans: list[dict[str, Any]] = []
         pool = self.store._core.engine.pool  # type: ignore[attr-defined]
         session = pool.take()
@@ -310,14 +311,19 @@ def test_batches_grow_by_their_size_whatever_the_statistics_say(
             connection.execute(f"ALTER TABLE rota.{table} SET (autovacuum_enabled = false)")  # type: ignore[call-overload]
     statistics(postgres_url)
     size = 500
-    observed = Observed(postgres_url)
+    clock = ManualClock()
+    observed = Observed(postgres_url, clock)
     queue, transport = observed.store.queue("q"), observed.store.transport("t", max_deliveries=9)
     some, more = ([f"g{n:04}" for n in numbers] for numbers in (range(0, size, 2), range(size)))
     jobs: list[Any] = []
     leases: list[Any] = []
     calls: dict[str, Callable[[], Any]] = {
-        "enqueue_many": lambda: queue.enqueue_many([rota.Item(n, key=f"k{n}", priority=n % 2) for n in range(size)]),
-        "claim_batch": lambda: jobs.extend(queue.claim_batch("w", size)),
+        "enqueue_many": lambda: queue.enqueue_many(
+            [rota.Item(n, key=f"k{n}", priority=n % 2, max_attempts=1 + n % 3) for n in range(size)]
+        ),
+        "claim_batch": lambda: queue.claim_batch("w", size, visibility=1),
+        "nothing": lambda: clock.advance(2),
+        "cleaning after lapsed claims": lambda: jobs.extend(queue.claim_batch("w", size)),
         "heartbeat_batch": lambda: queue.heartbeat_batch(jobs),
         "ack_batch": lambda: queue.ack_batch(jobs, "w"),
         "publish_many, new groups": lambda: transport.publish_many([(name, 1, 1) for name in some]),
@@ -332,6 +338,7 @@ def test_batches_grow_by_their_size_whatever_the_statistics_say(
             _, counted = observed.count(call)
             assert counted.rows <= 20 * size, f"{name}: {counted.rows} rows, {counted.scans}"
             assert counted.compared <= 2 * size, f"{name}: {counted.compared} pairs compared"
-        assert (queue.stats().pending, transport.stats().messages) == (0, 0)
+        assert (queue.stats().pending, queue.stats().dead, transport.stats().messages) == (0, size - len(jobs), 0)
+        assert 0 < len(jobs) < size
     finally:
         observed.store.close()

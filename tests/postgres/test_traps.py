@@ -334,7 +334,7 @@ def test_batches_in_opposite_orders_do_not_deadlock(
     postgres_url: str, sessions: Sessions, what: str, guarded: bool
 ) -> None:
     # Each lock takes a moment, so that two batches meet in the middle.
-    slow = "(pg_sleep(0.002) IS NOT NULL)"
+    begin = "    -- In one order everywhere.\n"
     first, second = sessions(), sessions()
     size = 30
     if what == "jobs":
@@ -344,7 +344,11 @@ def test_batches_in_opposite_orders_do_not_deadlock(
         columns: list[list[Any]] = [[row["id"] for row in rows], [row["token"] for row in rows]]
         function, head = "ack_jobs", (None, "q", "w")
         if not guarded:
-            sabotage(postgres_url, function, ("ORDER BY j.id FOR UPDATE OF j", f"AND {slow} FOR UPDATE OF j"))
+            one_by_one = (
+                'FOR i IN 1 .. cardinality(p_ids) LOOP PERFORM pg_sleep(0.002) FROM (SELECT 1 FROM "rota".jobs'
+                " WHERE id = p_ids[i] FOR UPDATE) j; END LOOP;\n"
+            )
+            sabotage(postgres_url, function, (begin, one_by_one))
     else:
         for number in range(size):
             first.publish(f"g{number:02}", "1")
@@ -352,7 +356,6 @@ def test_batches_in_opposite_orders_do_not_deadlock(
         columns = [[row["group_id"] for row in rows], [row["token"] for row in rows], [row["seq"] for row in rows]]
         function, head = "ack_messages", ("t",)
         if not guarded:
-            begin = "    -- In one order everywhere.\n"
             one_by_one = (
                 'FOR i IN 1 .. cardinality(p_groups) LOOP PERFORM pg_sleep(0.002) FROM (SELECT 1 FROM "rota".groups'
                 " WHERE transport = p_transport AND group_id = p_groups[i] FOR NO KEY UPDATE) g; END LOOP;\n"

@@ -191,7 +191,8 @@ BEGIN
         claim_expires_at, claimed_at, attempts, releases, visibility, max_attempts, backoff_base,
         dead_letter_retention, keep_done, key_ttl, priority, queue, p_reason, worker_id, name, key,
         coalesce(p_error, p_reason), last_error, headers, payload
-    FROM (SELECT * FROM unnest(p_ids, v_letters) LIMIT cardinality(p_ids)) AS u (id, letter) JOIN {schema}.jobs j ON j.id = u.id;
+    FROM unnest(p_ids, v_letters) AS u (id, letter)
+        CROSS JOIN LATERAL (SELECT * FROM {schema}.jobs WHERE id = u.id OFFSET 0) j;
     DELETE FROM {schema}.jobs WHERE id = ANY (p_ids);
 END $$;
 
@@ -212,11 +213,12 @@ BEGIN
     v_expired := ARRAY(SELECT id FROM {schema}.jobs
         WHERE lane = 1 AND queue = p_queue AND expires_at <= p_now AND expires_at >= p_expired_from
         ORDER BY expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED);
-    v_dead := ARRAY(SELECT j.id FROM (SELECT * FROM unnest(v_lapsed) LIMIT p_limit) u (id) JOIN {schema}.jobs j ON j.id = u.id
-        WHERE (j.expires_at IS NULL OR j.expires_at > p_now) AND j.attempts >= j.max_attempts
+    v_dead := ARRAY(SELECT j.id FROM unnest(v_lapsed) u (id) CROSS JOIN LATERAL (
+            SELECT id, claim_expires_at, token FROM {schema}.jobs
+            WHERE id = u.id AND (expires_at IS NULL OR expires_at > p_now) AND attempts >= max_attempts OFFSET 0) j
         ORDER BY j.claim_expires_at, j.token);
     UPDATE {schema}.jobs SET lane = CASE WHEN expires_at <= p_now THEN 2 ELSE 1 END
-    WHERE id = ANY (v_lapsed || v_expired) AND id <> ALL (v_dead);
+    WHERE id = ANY (v_lapsed || v_expired) AND id NOT IN (SELECT unnest(v_dead));
     PERFORM {schema}.bury_jobs(p_now, v_dead, 'max attempts exceeded', NULL);
     IF cardinality(v_lapsed) + cardinality(v_expired) = 0 THEN
         RETURN NULL;
@@ -249,8 +251,7 @@ DECLARE
     v_known integer := 1;
     v_run_at bigint;
     v_id bigint;
-    v_found bigint[];
-    v_ids bigint[] := '{}';
+    v_rows tid[] := '{}';
     v_count integer := 0;
     v_tokens bigint[];
 BEGIN
@@ -311,14 +312,13 @@ BEGIN
             v_below := v_priority;
             CONTINUE;
         END IF;
-        v_found := ARRAY(SELECT id FROM {schema}.jobs
+        v_rows := v_rows || ARRAY(SELECT ctid FROM {schema}.jobs
             WHERE lane = 1 AND queue = p_queue AND priority = v_priority AND (run_at, id) >= (v_run_at, v_id)
                 AND run_at <= v_now
                 AND (expires_at IS NULL OR expires_at > v_now)
                 AND (state = 0 AND run_at <= v_now OR state = 1 AND claim_expires_at < v_now)
             ORDER BY run_at, id LIMIT p_n - v_count FOR UPDATE SKIP LOCKED);
-        v_ids := v_ids || v_found;
-        v_count := cardinality(v_ids);
+        v_count := cardinality(v_rows);
         EXIT WHEN v_count >= p_n;
         v_below := v_priority;
     END LOOP;
@@ -332,11 +332,11 @@ BEGIN
         RETURN;
     END IF;
     v_tokens := ARRAY(SELECT nextval('{schema}.tokens') FROM generate_series(1, v_count));
-    -- A new statement: the locks are held.
+    -- A new statement: the locks are held, and locked rows stay where they are.
     RETURN QUERY UPDATE {schema}.jobs j SET lane = 0, state = 1, attempts = j.attempts + 1, token = u.token,
         worker_id = p_worker, claimed_at = v_now, claim_expires_at = v_now + coalesce(p_visibility, j.visibility)
-    FROM (SELECT * FROM unnest(v_ids, v_tokens) LIMIT v_count) AS u (id, token)
-    WHERE j.id = u.id
+    FROM unnest(v_rows, v_tokens) AS u (ctid, token)
+    WHERE j.ctid = u.ctid
     RETURNING j.id, j.name, j.payload, j.headers, j.priority::bigint, j.attempts, j.max_attempts, j.run_at, j.enqueued_at,
         j.expires_at, v_lapsed OR v_expired, j.token, j.claimed_at, j.claim_expires_at, j.releases, j.last_error,
         coalesce(p_visibility, j.visibility), j.backoff_base;

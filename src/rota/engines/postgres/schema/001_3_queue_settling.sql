@@ -45,10 +45,11 @@ DECLARE
 BEGIN
     -- In one order everywhere.
     SELECT array_agg(held.id), min(held.claim_expires_at), max(held.keep_done) INTO v_ids, v_deadline, v_keep
-    FROM (SELECT j.id, j.claim_expires_at, j.keep_done FROM (SELECT * FROM unnest(p_ids, p_tokens) LIMIT cardinality(p_ids)) AS u (id, token)
-        JOIN {schema}.jobs j ON j.id = u.id
-        WHERE j.queue = p_queue AND (j.token = u.token OR u.token IS NULL) AND j.state = 1 AND j.worker_id = p_worker
-        ORDER BY j.id FOR UPDATE OF j) held;
+    FROM (SELECT u.id, j.claim_expires_at, j.keep_done
+        FROM (SELECT * FROM unnest(p_ids, p_tokens) AS u (id, token) ORDER BY u.id OFFSET 0) u
+        CROSS JOIN LATERAL (SELECT claim_expires_at, keep_done FROM {schema}.jobs
+            WHERE id = u.id AND queue = p_queue AND (token = u.token OR u.token IS NULL)
+                AND state = 1 AND worker_id = p_worker FOR UPDATE) j) held;
     v_now := coalesce(p_now, {schema}.clock_us());
     IF v_deadline < v_now THEN
         v_ids := ARRAY(SELECT id FROM {schema}.jobs WHERE id = ANY (v_ids) AND claim_expires_at >= v_now);
@@ -129,19 +130,20 @@ CREATE FUNCTION {schema}.heartbeat_jobs(
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint;
+    v_rows tid[];
     v_deadlines bigint[];
 BEGIN
     PERFORM 1 FROM {schema}.jobs WHERE id = ANY (p_ids) ORDER BY id FOR UPDATE;
     v_now := coalesce(p_now, {schema}.clock_us());
-    v_deadlines := ARRAY(SELECT CASE WHEN j.id IS NOT NULL THEN v_now + u.lasting END
-        FROM (SELECT * FROM unnest(p_ids, p_tokens, p_workers, p_lastings) WITH ORDINALITY LIMIT cardinality(p_ids))
-            AS u (id, token, worker, lasting, at)
-        LEFT JOIN {schema}.jobs j ON j.id = u.id AND j.queue = p_queue AND j.token = u.token AND j.state = 1
-            AND j.worker_id = u.worker AND j.claim_expires_at >= v_now
-        ORDER BY u.at);
+    SELECT array_agg(CASE WHEN j.ctid IS NOT NULL THEN v_now + u.lasting END ORDER BY u.at), array_agg(j.ctid ORDER BY u.at)
+    INTO v_deadlines, v_rows
+    FROM unnest(p_ids, p_tokens, p_workers, p_lastings) WITH ORDINALITY AS u (id, token, worker, lasting, at)
+        LEFT JOIN LATERAL (SELECT ctid FROM {schema}.jobs
+            WHERE id = u.id AND queue = p_queue AND token = u.token AND state = 1 AND worker_id = u.worker
+                AND claim_expires_at >= v_now OFFSET 0) j ON true;
     UPDATE {schema}.jobs j SET lane = 0, claim_expires_at = u.deadline
-    FROM (SELECT * FROM unnest(p_ids, v_deadlines) LIMIT cardinality(p_ids)) AS u (id, deadline)
-    WHERE j.id = u.id AND u.deadline IS NOT NULL;
+    FROM unnest(v_rows, v_deadlines) AS u (ctid, deadline)
+    WHERE j.ctid = u.ctid;
     RETURN v_deadlines;
 END $$;
 
