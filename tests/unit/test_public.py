@@ -42,5 +42,5 @@ def test_an_item_takes_its_options_by_name() -> None:
 def test_an_item_has_the_options_of_enqueue() -> None:
     import inspect
 
-    options = set(inspect.signature(rota.Queue.enqueue).parameters) - {"self", "payload"}
+    options = set(inspect.signature(rota.Queue.enqueue).parameters) - {"self", "payload", "tx"}
     assert {field.name for field in dataclasses.fields(rota.Item)} - {"payload"} == options
