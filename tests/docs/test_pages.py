@@ -128,7 +128,7 @@ def test_every_command_and_option_is_in_the_reference() -> None:
 
 
 CLAUSES = [f"C{n}" for n in range(1, 10)] + [f"T{n}" for n in range(1, 12)] + [f"Q{n}" for n in range(1, 16)]
-CLAUSES += [f"D{n}" for n in range(1, 5)] + [f"P{n}" for n in range(1, 5)] + ["X6", "X7", "X8", "E"]
+CLAUSES += [f"D{n}" for n in range(1, 5)] + [f"P{n}" for n in range(1, 5)] + [f"X{n}" for n in range(1, 9)] + ["E"]
 
 
 def test_every_clause_is_on_the_page() -> None:

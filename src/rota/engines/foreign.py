@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 Library = Literal["sqlite3", "psycopg", "asyncpg", "sqlalchemy", "django"]
@@ -71,6 +73,12 @@ def django_wrapper(given: Any) -> Any:
 def django_autocommits(wrapper: Any) -> bool:
     """Whether Django commits each statement by itself just now."""
     return not wrapper.in_atomic_block and bool(wrapper.get_autocommit())
+
+
+def django_on_commit(wrapper: Any, act: Callable[[], None]) -> None:
+    """Django calls it after the commit of the outermost block, never after a rollback; by hand it does not."""
+    if wrapper.in_atomic_block:
+        sys.modules["django.db"].transaction.on_commit(act, using=wrapper.alias, robust=True)
 
 
 DJANGO_ADVICE = "Django would commit each statement by itself here: write with transaction.atomic()"

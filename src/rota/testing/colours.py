@@ -33,8 +33,8 @@ _WRAPPED = frozenset(
 
 def _is_async(value: Any) -> bool:
     kind = type(value)
-    # Other libraries have an AsyncTransaction too.
-    ours = kind.__name__ in _WRAPPED and kind.__module__.startswith("rota.")
+    # SQLAlchemy has an AsyncTransaction too.
+    ours = kind.__name__ in _WRAPPED and not kind.__module__.startswith("sqlalchemy.")
     return ours or hasattr(kind, "__anext__")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import weakref
 from collections.abc import Callable
 from functools import lru_cache
@@ -179,8 +178,7 @@ class Django(Psycopg):
         return foreign.django_autocommits(self._wrapper)
 
     def on_commit(self, act: Callable[[], None]) -> None:
-        """Django calls it after the commit of the outermost block, never after a rollback."""
-        sys.modules["django.db"].transaction.on_commit(self._acting(act), using=self._wrapper.alias, robust=True)
+        foreign.django_on_commit(self._wrapper, self._acting(act))
 
 
 class Asyncpg(Borrowed):

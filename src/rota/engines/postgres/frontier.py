@@ -117,6 +117,9 @@ class JobFrontier(_Frontier):
         self._lanes = lanes
         self._until = claims[-1].claimed_at
 
+    def stored(self) -> None:
+        """Jobs were stored whose ready time is now or later: no place lies behind them."""
+
     def late(self, since: int) -> None:
         """Jobs whose ready time is this or later were committed just now, some time after it."""
         self.epoch += 1

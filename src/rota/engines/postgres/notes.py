@@ -11,7 +11,11 @@ class JobNotes:
     def __init__(self, queue: Any, since: int) -> None:
         self._frontier = queue._frontier
         self._since = since
+        self._stored = False
         self._anywhere = False
+
+    def stored(self) -> None:
+        self._stored = True
 
     def reset(self) -> None:
         self._anywhere = True
@@ -19,7 +23,7 @@ class JobNotes:
     def committed(self) -> None:
         if self._anywhere:
             self._frontier.reset()
-        else:
+        elif self._stored:
             self._frontier.late(self._since)
 
 

@@ -105,6 +105,8 @@ class PostgresQueue:
         self._engine.known_queues.add(self.name)
         if moved:
             self._frontier.reset()
+        else:
+            self._frontier.stored()
 
     # -- Claim (Q3-Q5) -----------------------------------------------------------------------------------------------
 
@@ -163,6 +165,8 @@ class PostgresQueue:
         retried = _told((yield SQL.retry, (self._now(), self.name, *fence, error, delay)))
         if delay < 0:
             self._frontier.reset()
+        else:
+            self._frontier.stored()
         return retried
 
     @verb

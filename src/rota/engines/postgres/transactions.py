@@ -22,7 +22,7 @@ from rota.engines.postgres.notes import GroupNotes, JobNotes
 from rota.engines.postgres.running import BEGIN
 from rota.engines.postgres.sessions import Session, is_alive
 from rota.engines.postgres.verbs import BoundVerb, verb
-from rota.errors import RotaError, TransactionAborted
+from rota.errors import RotaError, TransactionAborted, TransactionError
 from rota.sql.drive import Block, Op
 from rota.units import MICROSECONDS
 
@@ -304,7 +304,10 @@ class PostgresTransaction(Verbs):
         if os.getpid() != self._process:
             raise self._ended("it is the parent's of this forked process")
         if self.connection.pgconn.transaction_status == TransactionStatus.IDLE:
-            raise self._ended("a statement of yours ended it")
+            raise TransactionError(
+                f"{self.engine.url}: a statement of yours on tx.connection has ended this transaction; leave that to "
+                "the end of its block, or tx.rollback()"
+            )
 
     def _ended(self, why: str) -> TransactionAborted:
         return TransactionAborted(f"{self.engine.url}: {why}, so the transaction is rolled back: run it again")

@@ -181,11 +181,13 @@ class SqliteEngine:
             else:
                 self._roll_back(cursor)
         finally:
-            connection = cursor.connection
-            # Whoever was given the connection may have set these.
-            connection.row_factory = None
-            connection.text_factory = str
-            connection.isolation_level = None
+            if cursor is self._writer:
+                # Whoever was given the connection may have set these.
+                connection = cursor.connection
+                connection.row_factory = None
+                connection.text_factory = str
+                if connection.isolation_level is not None:
+                    connection.isolation_level = None
             if self.closed:
                 self._close_connections()
             lock.release()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -133,8 +132,7 @@ class Django(Borrowed):
         return foreign.DJANGO_ADVICE
 
     def on_commit(self, act: Callable[[], None]) -> None:
-        """Django calls it after the commit of the outermost block, never after a rollback."""
-        sys.modules["django.db"].transaction.on_commit(act, using=self._wrapper.alias, robust=True)
+        foreign.django_on_commit(self._wrapper, act)
 
 
 class Alchemy(Borrowed):

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rota.clock import wall_clock
-from rota.engines.sqlite.failures import translated
-from rota.errors import RotaError, TransactionAborted
+from rota.engines.sqlite.failures import is_busy, translated
+from rota.errors import RotaError, TransactionAborted, TransactionError
 from rota.sql import channels
 from rota.sql.drive import Cursor, Op, run
 
@@ -47,6 +47,7 @@ class Verbs:
         self.engine = engine
         self.path = engine.path
         self.known_queues = _Known(engine.known_queues)
+        self._failed = False
         self._views: dict[int, tuple[Any, Any]] = {}
 
     def queue(self, queue: SqliteQueue) -> SqliteQueue:
@@ -116,8 +117,9 @@ class Verbs:
         return TransactionAborted(f"{self.path}: {why}, so the transaction is rolled back: run it again")
 
     def _failure(self, error: sqlite3.Error) -> RotaError:
-        """SQLite ends the transaction by itself at some failures."""
-        if not self._in_transaction():
+        """SQLite ends the transaction by itself at some failures; a busy one was never begun."""
+        if not self._in_transaction() and not is_busy(error):
+            self._failed = True
             return self._aborted(str(error))
         return translated(error, self.path)
 
@@ -155,7 +157,16 @@ class SqliteTransaction(Verbs):
         if os.getpid() != self._process:
             raise self._aborted("it is the parent's of this forked process")
         if not self._in_transaction():
-            raise self._aborted("it ended by itself, or by a statement of yours")
+            raise self._over()
+
+    def _over(self) -> RotaError:
+        """SQLite ended it at a failure of a verb; or else a statement of the caller's did, one way or the other."""
+        if self._failed:
+            return self._aborted("a verb failed")
+        return TransactionError(
+            f"{self.path}: a statement of yours on tx.connection has ended this transaction; leave that to the end of "
+            "its block, or tx.rollback()"
+        )
 
     def _in_transaction(self) -> bool:
         return self.connection.in_transaction
@@ -167,7 +178,7 @@ class SqliteTransaction(Verbs):
         whole = self._in_transaction()
         self.engine.end(self._cursor, self._lock, commit=whole)
         if not whole:
-            raise self._aborted("it ended by itself, or by a statement of yours")
+            raise self._over()
         self.engine.known_queues |= self.known_queues
         then()
 

@@ -264,8 +264,8 @@ class TransactionClauses(Suite):
         assert job.ack()
         assert lease.ack()
 
-    def test_X1_another_facade_is_another_colour(self, store: Any, queue: Any) -> None:
-        """A transaction is used with the facade it is of; with anything else ``tx=`` is a wrong type."""
+    def test_X4_what_is_no_connection_is_refused(self, store: Any, queue: Any) -> None:
+        """``tx=`` takes a transaction or a connection; anything else is a wrong type."""
         for wrong in ("tx", 1, object()):
             with pytest.raises(TypeError):
                 queue.enqueue(1, tx=wrong)

@@ -1,0 +1,342 @@
+"""How a transaction of the store's own can end: committed, not, or nobody knows; and what it leaves usable."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rota
+from postgres.proxy import Proxy
+from rota.testing.colours import Colour
+
+
+@pytest.fixture(params=["sync", "async"])
+def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+    colour = Colour(request.param)
+    yield colour
+    colour.close()
+
+
+@pytest.fixture
+def proxy(postgres_url: str) -> Iterator[Proxy]:
+    proxy = Proxy(postgres_url)
+    yield proxy
+    proxy.close()
+
+
+def in_transaction(store: Any, act: Callable[[Any], object]) -> None:
+    with store.transaction() as tx:
+        act(tx)
+
+
+# -- PostgreSQL --------------------------------------------------------------------------------------------------------
+
+
+def test_cut_while_committing_nobody_knows(colour: Colour, proxy: Proxy, postgres_url: str) -> None:
+    """The server has committed, its answer is lost. With a key the whole is repeated safely."""
+    store = colour.open(rota.open, rota.aopen, url=proxy.url, notify=False)
+    queue = store.queue("q")
+    queue.enqueue("first")
+
+    def act(tx: Any) -> None:
+        queue.enqueue("once", key="k", tx=tx)
+        proxy.cut_reply_to = lambda data: b"COMMIT" in data
+
+    with pytest.raises(rota.OutcomeUnknown):
+        in_transaction(store, act)
+    in_transaction(store, lambda tx: queue.enqueue("once", key="k", tx=tx))
+    assert [one.payload for one in queue.peek()] == ["first", "once"]
+
+
+def test_cut_before_the_commit_nothing_happened(colour: Colour, proxy: Proxy) -> None:
+    store = colour.open(rota.open, rota.aopen, url=proxy.url, notify=False)
+    queue = store.queue("q")
+    queue.enqueue("first")
+
+    def act(tx: Any) -> None:
+        queue.enqueue("never", tx=tx)
+        proxy.cut()
+        time.sleep(0.1)
+
+    for then in (lambda tx: None, lambda tx: queue.enqueue("never", tx=tx)):
+        with pytest.raises(rota.TransactionAborted):
+            in_transaction(store, lambda tx, then=then: (act(tx), then(tx)))
+    in_transaction(store, lambda tx: queue.enqueue("second", tx=tx))
+    assert [one.payload for one in queue.peek()] == ["first", "second"]
+
+
+def test_a_failed_statement_is_never_committed_silently(colour: Colour, postgres_url: str) -> None:
+    """COMMIT after an error rolls back, and PostgreSQL does not call that an error."""
+    store = colour.open(rota.open, rota.aopen, url=postgres_url, notify=False)
+    queue = store.queue("q")
+
+    def act(tx: Any) -> None:
+        queue.enqueue("never", tx=tx)
+        running = tx.connection.execute
+        try:
+            colour._runner.call(running, "SELECT 1 / 0") if colour._runner else running("SELECT 1 / 0")
+        except Exception:
+            pass
+
+    with pytest.raises(rota.TransactionAborted):
+        in_transaction(store, act)
+    assert queue.peek() == []
+
+
+def test_in_a_savepoint_a_failed_statement_is_undone(colour: Colour, postgres_url: str) -> None:
+    store = colour.open(rota.open, rota.aopen, url=postgres_url, notify=False)
+    queue = store.queue("q")
+    with store.transaction() as tx:
+        queue.enqueue(1, tx=tx)
+
+        def fail() -> None:
+            with tx.savepoint():
+                queue.enqueue("never", tx=tx)
+                run = tx.connection.execute
+                colour._runner.call(run, "SELECT 1 / 0") if colour._runner else run("SELECT 1 / 0")
+
+        with pytest.raises(Exception, match="division"):
+            fail()
+        queue.enqueue(2, tx=tx)
+    assert [one.payload for one in queue.peek()] == [1, 2]
+
+
+def test_a_deferred_constraint_refuses_the_commit(colour: Colour, postgres_url: str) -> None:
+    store = colour.open(rota.open, rota.aopen, url=postgres_url, notify=False)
+    queue = store.queue("q")
+
+    def act(tx: Any) -> None:
+        run = tx.connection.execute
+        for text in (
+            "CREATE TEMP TABLE parents (id int PRIMARY KEY) ON COMMIT DROP",
+            "CREATE TEMP TABLE children (id int REFERENCES parents DEFERRABLE INITIALLY DEFERRED) ON COMMIT DROP",
+            "INSERT INTO children VALUES (1)",
+        ):
+            colour._runner.call(run, text) if colour._runner else run(text)
+        queue.enqueue("never", tx=tx)
+
+    with pytest.raises(rota.TransactionAborted):
+        in_transaction(store, act)
+    assert queue.peek() == []
+
+
+def test_transactions_do_not_use_up_the_connections_of_verbs(postgres_url: str) -> None:
+    """With one connection for verbs, reads go on inside a transaction."""
+    with rota.open(postgres_url, pool_size=1, busy_timeout=0.5) as store:
+        queue = store.queue("q")
+        with store.transaction() as tx:
+            queue.enqueue(1, tx=tx)
+            tx.enqueue("unknown", 1)
+            assert queue.peek() == []
+
+            def other() -> None:
+                with store.transaction():
+                    pass
+
+            failures: list[BaseException] = []
+
+            def tried() -> None:
+                try:
+                    other()
+                except rota.EngineBusy as error:
+                    failures.append(error)
+
+            thread = threading.Thread(target=tried)
+            thread.start()
+            thread.join(10)
+            assert len(failures) == 1
+        other()
+
+
+# -- SQLite ------------------------------------------------------------------------------------------------------------
+
+
+def test_others_are_busy_within_the_timeout(tmp_path: Path) -> None:
+    """An open transaction is the one writer; other threads and processes are told so in time, and readers go on."""
+    with rota.open(f"sqlite:///{tmp_path}/s.db", busy_timeout=0.3) as store:
+        queue = store.queue("q")
+        with store.transaction() as tx, rota.open(f"sqlite:///{tmp_path}/s.db", busy_timeout=0.3) as second:
+            queue.enqueue(1, tx=tx)
+            ends: list[float] = []
+
+            def write() -> None:
+                begun = time.monotonic()
+                for other in (store, second):
+                    with pytest.raises(rota.EngineBusy):
+                        other.queue("q").enqueue(2)
+                ends.append(time.monotonic() - begun)
+
+            thread = threading.Thread(target=write)
+            thread.start()
+            thread.join(10)
+            assert len(ends) == 1
+            assert ends[0] < 2
+            assert second.queue("q").peek() == []
+        assert [one.payload for one in queue.peek()] == [1]
+
+
+def test_a_verb_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """The transaction goes on after it: each verb has a savepoint of its own."""
+    with rota.open(f"sqlite:///{tmp_path}/s.db") as store:
+        transport = store.transport("t", max_deliveries=3)
+        transport.publish("g", 0)
+        other = rota.open(f"sqlite:///{tmp_path}/s.db")
+        with store.transaction() as tx:
+            transport.publish("g", 1, tx=tx)
+            with pytest.raises(ValueError, match="max_deliveries"):
+                other.transport("t", max_deliveries=4).publish("g", 2, tx=tx.connection)
+            transport.publish("g", 3, tx=tx)
+        assert [one.event for one in transport.peek("g")] == [0, 1, 3]
+        other.close()
+
+
+def test_ended_by_a_statement_of_the_callers(tmp_path: Path) -> None:
+    with rota.open(f"sqlite:///{tmp_path}/s.db") as store:
+        queue = store.queue("q")
+
+        def act(tx: Any) -> None:
+            queue.enqueue(1, tx=tx)
+            tx.connection.execute("ROLLBACK")
+            with pytest.raises(rota.TransactionError, match="a statement of yours"):
+                queue.enqueue(2, tx=tx)
+
+        with pytest.raises(rota.TransactionError, match="a statement of yours"):
+            in_transaction(store, act)
+        queue.enqueue(3)
+        assert [one.payload for one in queue.peek()] == [3]
+
+
+def test_the_writer_is_as_it_was(tmp_path: Path) -> None:
+    """Whatever the caller set on the connection is set back."""
+    with rota.open(f"sqlite:///{tmp_path}/s.db") as store:
+        queue = store.queue("q")
+        with store.transaction() as tx:
+            tx.connection.row_factory = sqlite3.Row
+            tx.connection.text_factory = bytes
+            queue.enqueue({"a": "é"}, key="k", tx=tx)
+        assert queue.enqueue(0, key="k") == queue.peek()[0].id
+        assert queue.claim_one("w").payload == {"a": "é"}
+
+
+# -- Async -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres_url"))
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/s.db"
+
+
+def test_cancelled_at_any_moment(any_url: str) -> None:
+    """A task cancelled in a transaction leaves it committed or rolled back, and the store usable."""
+
+    async def main() -> None:
+        async with rota.aopen(any_url, busy_timeout=5) if "memory" not in any_url else rota.aopen(any_url) as store:
+            queue = store.queue("q")
+            await queue.enqueue("first")
+
+            async def work(number: int) -> None:
+                async with store.transaction() as tx:
+                    await queue.enqueue(number, tx=tx)
+                    await asyncio.sleep(0)
+                    await queue.enqueue(-number, tx=tx)
+
+            for number in range(1, 80):
+                task = asyncio.create_task(work(number))
+                await asyncio.sleep(number * 0.0001)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            await asyncio.wait_for(work(1000), 10)
+            found = {one.payload for one in await queue.jobs(limit=1000)} - {"first"}
+            assert found == {-number for number in found}
+            assert 1000 in found
+
+    asyncio.run(main())
+
+
+def test_tasks_beside_it_are_not_refused(any_url: str) -> None:
+    """Many tasks with transactions and plain verbs on one store."""
+
+    async def main() -> None:
+        async with rota.aopen(any_url) as store:
+            queue = store.queue("q")
+
+            async def work(number: int) -> None:
+                async with store.transaction() as tx:
+                    await queue.enqueue(number, tx=tx)
+                    await asyncio.sleep(0.001)
+                    await queue.enqueue(number, tx=tx)
+                await queue.enqueue(number)
+                job = await queue.claim_one(f"w{number}")
+                async with store.transaction() as tx:
+                    await job.ack(tx=tx)
+
+            await asyncio.wait_for(asyncio.gather(*map(work, range(20))), 60)
+            assert (await queue.stats()).pending == 40
+
+    asyncio.run(main())
+
+
+def test_two_verbs_at_once_take_turns(any_url: str) -> None:
+    async def main() -> None:
+        async with rota.aopen(any_url) as store:
+            queue = store.queue("q")
+            async with store.transaction() as tx:
+                ids = await asyncio.gather(*(queue.enqueue(number, tx=tx) for number in range(30)))
+            assert len(set(ids)) == 30
+            assert (await queue.stats()).pending == 30
+
+    asyncio.run(main())
+
+
+# -- Forks -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_leaves_the_parents_transaction_alone(any_url: str) -> None:
+    """A process forked inside a transaction ends; the parent commits."""
+    with rota.open(any_url) as store:
+        queue = store.queue("q")
+        with store.transaction() as tx:
+            queue.enqueue(1, tx=tx)
+            child = os.fork()
+            if not child:
+                try:
+                    tx.rollback()
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
+            queue.enqueue(2, tx=tx)
+        assert [one.payload for one in queue.peek()] == [1, 2]
+
+
+# -- Closing -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_closed_by_another_thread(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Closing waits a little for an open transaction, which can still be committed."""
+    url = f"sqlite:///{tmp_path}/s.db" if engine == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    store = rota.open(url)
+    queue = store.queue("q")
+    closing = threading.Thread(target=store.close)
+    with store.transaction() as tx:
+        queue.enqueue(1, tx=tx)
+        closing.start()
+        time.sleep(0.2)
+        with pytest.raises(rota.StoreClosed):
+            queue.enqueue(2, tx=tx)
+    closing.join(10)
+    assert not closing.is_alive()
+    with rota.open(url) as store:
+        assert [one.payload for one in store.queue("q").peek()] == [1]
