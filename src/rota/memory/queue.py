@@ -82,7 +82,7 @@ class MemoryQueue:
 
     def release_batch(self, claims: Sequence[JobClaim]) -> int:
         with self._shared.lock:
-            state = self._state or self._reading()
+            state = self._state or self.reading()
             return sum(state.release(claim, None) for claim in claims)
 
     def cancel(self, job_id: int) -> bool:

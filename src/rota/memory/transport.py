@@ -110,7 +110,7 @@ class MemoryTransport:
 
     def release_batch(self, claims: Sequence[LeaseClaim]) -> int:
         with self._shared.lock:
-            state = self._state or self._writing()
+            state = self._state or self.writing()
             return sum(state.release(claim, 0) for claim in claims)
 
     def fail(self, claim: LeaseClaim, error: str | None) -> bool:
