@@ -113,12 +113,14 @@ class LoopRunner:
         counters.took(now - held.began)
         if error is not None or result is not None or held.why is not None or held.handle.settled:
             self._settle_otherwise(held, result, error)
+        source.ending_on_loop = 1
         live.discard(held)
         if not live:
             source.idle_since = now
         # Left behind: it was given back already, and its slot with it.
         if held.settlement is not plan.NOTHING:
             self._put(held)
+        source.ending_on_loop = 0
         held.runs_in = None
         source.running -= 1
         # In a queue with handlers of several kinds, what waits is the threads'.

@@ -239,7 +239,8 @@ class Runtime:
         return "finish"
 
     def _held(self) -> int:
-        return sum(len(source.live) for source in self.sources)
+        # In this order: what leaves ``live`` is ending already.
+        return sum(len(source.live) + source.ending + source.ending_on_loop for source in self.sources)
 
     def _wait_for_handlers(self, began: float, *, urgent: bool) -> None:
         urgent_at = 0.0 if urgent else None

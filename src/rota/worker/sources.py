@@ -65,6 +65,8 @@ class Source:
         self.waiting: deque[Held] = deque()
         # Handlers running on the loop, and in threads or children.
         self.running = self.in_threads = 0
+        # No longer ``live`` and not yet handed over to be settled: a worker that stops has to wait for these, too.
+        self.ending = self.ending_on_loop = 0
         self.counters = Counters()
         self.lock = threading.Lock()
         """Guards counting by several threads; a loop's handlers end in one thread and need none."""

@@ -125,12 +125,15 @@ class ThreadRunner:
             source.in_threads -= 1
             source.counters.handled += 1
             source.counters.took(now - held.began)
+            source.ending += 1
             source.live.discard(held)
             if not source.live:
                 source.idle_since = now
             note_end(held, error)
         if held.settlement is not plan.NOTHING:
             self._put(held)
+        with source.lock:
+            source.ending -= 1
         source.feed()
 
     def end(self, held: Held, why: Why) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import rota.sync.store as stores
-from rota import names, units
+from rota import forks, names, units
 from rota.codecs import Codec
 from rota.facade.stores import declared
 from rota.facade.transports import OptionChanges
@@ -72,6 +72,8 @@ class Worker:
         self._on_settled: Callable[[Sequence[Held], int], None] | None = None
         self.stopped_by: tuple[int, ...] = ()
         """The numbers of the signals that stopped its last run; two or more: it was told twice."""
+        self._held_to_fork = False
+        forks.watch(self)
         if store is not None:
             self.bind(store)
 
@@ -423,6 +425,22 @@ class Worker:
         if self._step_store is not None:
             self._step_store.close()
             self._step_store = None
+
+    def before_fork(self, deadline: float) -> None:
+        """Take the lock, so that no other thread is in the middle of what it guards."""
+        self._held_to_fork = self._lock.acquire(timeout=forks.left(deadline))
+
+    def after_fork(self, *, child: bool) -> None:
+        """Give it back; in a child nothing runs, whatever its parent does."""
+        held, self._held_to_fork = self._held_to_fork, False
+        if not child:
+            if held:
+                self._lock.release()
+            return
+        self._lock = threading.Lock()
+        self._runtime = self._run_store = self._probes = None
+        self._opening = False
+        self._stop_asked = threading.Event()
 
     def __repr__(self) -> str:
         return f"<Worker {self._worker_id!r} {self.sources}>"
