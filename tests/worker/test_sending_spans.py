@@ -241,6 +241,8 @@ with rota.open("memory://") as store:
     @worker.queue("q")
     async def on_job(job: rota.AsyncJob):
         seen.append(job.headers)
+        if len(seen) == 8:
+            worker.stop()
     @worker.transport("t")
     def on_message(lease):
         seen.append(lease.headers)
