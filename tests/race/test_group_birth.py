@@ -140,5 +140,5 @@ def assert_all_came(transport: Any, counts: list[Any]) -> None:
         assert lease.ack()
         taken += 1
     print(f"{put} messages")
-    assert taken == put > 100
+    assert taken == put > 20
     assert transport.groups() == []

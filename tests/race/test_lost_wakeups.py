@@ -14,7 +14,8 @@ import rota
 
 from .threads import switching_often, together
 
-LONGEST = 1.0
+# A second is what is promised; the rest is for a machine that runs other tests beside this one.
+LONGEST = 1.5
 
 
 def waits(url: str, seed: str, seconds: float) -> list[float]:
