@@ -12,6 +12,7 @@ import pytest
 
 import rota
 
+from . import slow_to_import
 from .running import until
 
 pytestmark = pytest.mark.parametrize("engine", ["memory", "sqlite"], indirect=True)
@@ -108,3 +109,15 @@ def test_one_that_goes_on_is_killed_and_replaced(store: rota.Store, running: Any
         assert record is None
         assert worker.health().sources[0].lost == 1
     until(lambda: not child.exists())
+
+
+def test_a_slow_start_is_not_on_the_handlers_time(store: rota.Store, running: Any) -> None:
+    worker = rota.Worker(store)
+    worker.queue("q", concurrency=1, processes=True, timeout=1)(slow_to_import.handle)
+    id = store.queue("q", keep_done=60).enqueue("slow")
+    running(worker)
+    until(lambda: worker.health().sources and worker.health().sources[0].handled, 60)
+    until(lambda: worker.health().sources[0].acked == 1)
+    record = store.queue("q").get_job(id)
+    assert record is not None
+    assert (record.state, record.result, record.last_error) == ("done", "slow", None)
