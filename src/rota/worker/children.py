@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -19,7 +20,7 @@ from rota.worker.sources import Held
 
 # How often a child's thread looks whether its item was taken from it.
 _LOOK = 0.1
-_ENDING = 2.0
+_STARTING, _ENDING = 60.0, 2.0
 
 
 class ChildDied(OutsideError):
@@ -43,6 +44,7 @@ class Child:
             target=_main, args=(handler.function, handler.takes_payload, there, living), daemon=True
         )
         self._process.start()
+        self._ready = False
         there.close()
         living.close()
 
@@ -51,27 +53,27 @@ class Child:
         """Whether it can take an item."""
         return self._process.is_alive()
 
+    def start(self, held: Held) -> None:
+        """Wait until it can take its first item. Raises ``ChildDied``; kills the child when ``why`` is set."""
+        end = time.monotonic() + _STARTING
+        while not self._ready and not self._wait(held, "started for this"):
+            if time.monotonic() >= end:
+                self.kill()
+                raise ChildDied(f"the process of {self._handler.label} did not start in {_STARTING:g} s", "not started")
+        if not self._ready:
+            self._receive("started for this")
+            self._ready = True
+
     def handle(self, held: Held) -> Any:
         """Handle one item. Raises what the handler raised, or ``ChildDied``; kills the child when ``why`` is set."""
         payload = held.handle.payload if held.source.kind == "queue" else held.handle.event
         try:
             self._here.send(payload)
         except OSError:
-            self._died()
-        timeout = self._handler.timeout
-        while not self._here.poll(0):
-            if held.why is not None:
-                self.kill()
-                raise ChildDied(
-                    f"timed out after {timeout:g} s" if held.why == "timeout" else f"ended: {held.why}", held.why
-                )
-            ready = wait([self._here, self._process.sentinel], _LOOK)
-            if self._process.sentinel in ready and not self._here.poll(0):
-                self._died()
-        try:
-            kind, *values = self._here.recv()
-        except (EOFError, OSError):
-            self._died()
+            self._died("handled this")
+        while not self._wait(held, "handled this"):
+            pass
+        kind, *values = self._receive("handled this")
         if kind == "returned":
             return values[0]
         if kind == "retry":
@@ -82,7 +84,28 @@ class Child:
             raise Snooze(*values)
         raise RaisedInChild(*values)
 
-    def _died(self) -> Any:
+    def _wait(self, held: Held, doing: str) -> bool:
+        """Wait a moment for its word; whether there is one."""
+        if self._here.poll(0):
+            return True
+        if held.why is not None:
+            self.kill()
+            timeout = self._handler.timeout
+            raise ChildDied(
+                f"timed out after {timeout:g} s" if held.why == "timeout" else f"ended: {held.why}", held.why
+            )
+        ready = wait([self._here, self._process.sentinel], _LOOK)
+        if self._process.sentinel in ready and not self._here.poll(0):
+            self._died(doing)
+        return False
+
+    def _receive(self, doing: str) -> Any:
+        try:
+            return self._here.recv()
+        except (EOFError, OSError):
+            return self._died(doing)
+
+    def _died(self, doing: str) -> Any:
         self._process.join(_ENDING)
         status = self._process.exitcode
         self.kill()
@@ -92,7 +115,7 @@ class Child:
                 how = f"killed by {signal.Signals(-status).name}"
             except ValueError:
                 how = f"killed by signal {-status}"
-        raise ChildDied(f"the process of {self._handler.label} died while it handled this: {how}", how)
+        raise ChildDied(f"the process of {self._handler.label} died while it {doing}: {how}", how)
 
     def kill(self) -> None:
         """Kill it and clean up."""
@@ -117,6 +140,10 @@ def _main(function: Any, takes_payload: bool, work: Connection, living: Connecti
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(living,), daemon=True).start()
+    try:
+        work.send(None)
+    except OSError:
+        return
     while True:
         try:
             payload = work.recv()

@@ -76,13 +76,15 @@ class ThreadRunner:
         assert handler is not None
         result: Any = None
         error: BaseException | None = None
-        began = held.began = _monotonic()
-        if handler.timeout is not None:
-            self._watch(began + handler.timeout)
         try:
-            if handler.runs == "process":
+            # That a process has to start first is not on the handler's time.
+            child = self._child(held, children) if handler.runs == "process" else None
+            began = held.began = _monotonic()
+            if handler.timeout is not None:
+                self._watch(began + handler.timeout)
+            if child is not None:
                 with handling(held):
-                    result = self._in_child(held, children)
+                    result = child.handle(held)
             elif handler.executor is not None:
                 with handling(held):
                     handler.executor.handle(held)
@@ -97,19 +99,19 @@ class ThreadRunner:
                     raise TypeError(f"{handler.label} returned a coroutine: write it with async def")
         except BaseException as raised:
             error = raised
+            if isinstance(error, ChildDied):
+                children.pop(handler, None)
         self._ended(held, result, error)
 
-    def _in_child(self, held: Held, children: dict[Any, Child]) -> Any:
+    def _child(self, held: Held, children: dict[Any, Child]) -> Child:
+        """A process that can take the item."""
         handler = held.handler
         assert handler is not None
         child = children.get(handler)
         if child is None or not child.alive:
             child = children[handler] = Child(handler)
-        try:
-            return child.handle(held)
-        except ChildDied as died:
-            del children[handler]
-            raise died from None
+        child.start(held)
+        return child
 
     def _ended(self, held: Held, result: Any, error: BaseException | None) -> None:
         source, now = held.source, _monotonic()
@@ -124,7 +126,7 @@ class ThreadRunner:
         with source.lock:
             source.in_threads -= 1
             source.counters.handled += 1
-            source.counters.took(now - held.began)
+            source.counters.took(now - (held.began or now))
             source.ending += 1
             source.live.discard(held)
             if not source.live:
