@@ -153,8 +153,9 @@ def test_many_stores_opened_and_closed(url: str, engine: str) -> None:
             cycle()
         asyncio.run(acycles(number // 4))
 
-    cycles(100)
-    before = footprint()
     # A session of a server takes its time to begin; a leak of one in each round shows as well.
-    cycles(200 if engine == "postgresql" else 700)
+    count = 100 if engine == "postgresql" else 400
+    cycles(count // 2)
+    before = footprint()
+    cycles(count)
     assert_same(before, footprint())

@@ -20,7 +20,7 @@ def server() -> Iterator[Server]:
 
 def test_storm_on_postgresql(server: Server, tmp_path: Path, seed: str, span: Callable[[float], float]) -> None:
     """Lost, unexpected, overlapping, inverted, stale, unexplained and all else the judge knows: none."""
-    report = storm(server, tmp_path, seed, span(8))
+    report = storm(server, tmp_path, seed, span(6))
     print(report)
     assert report.verdict.faults() == {}
     assert set(report.verdict.counts()) == set(TITLES)
@@ -41,7 +41,7 @@ def test_a_server_that_forgets_is_found_guilty(tmp_path: Path, seed: str) -> Non
         place = tmp_path / str(number)
         place.mkdir()
         with storm_server("synchronous_commit=off", "wal_writer_delay=10s") as server:
-            counts = storm(server, place, f"{seed}/{number}", 3).verdict.counts()
+            counts = storm(server, place, f"{seed}/{number}", 2).verdict.counts()
         print(counts)
         # By chance everything may have been written just before the restart.
         if counts["lost"] and counts["revived"] and counts["inverted"]:

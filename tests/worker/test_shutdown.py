@@ -21,6 +21,8 @@ from .running import Running, until, worker_threads
 
 PROGRAM = Path(__file__).with_name("programs.py")
 DURABLE = pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
+# Twenty processes take their time to begin, and what ends them is the same on every engine.
+KINDS = [("sqlite", "process"), *((engine, how) for engine in ("sqlite", "postgresql") for how in ("async", "thread"))]
 
 
 class Program:
@@ -69,8 +71,7 @@ def filled(store: rota.Store) -> Any:
     return queue
 
 
-@DURABLE
-@pytest.mark.parametrize("how", ["async", "thread", "process"])
+@pytest.mark.parametrize(("engine", "how"), KINDS, indirect=["engine"])
 def test_sigterm_lets_running_handlers_end(store: rota.Store, program: Callable[..., Program], how: str) -> None:
     """Twenty run, five wait: what runs ends inside the grace, the others are claimable at once."""
     queue = filled(store)
@@ -92,9 +93,17 @@ def test_sigterm_lets_running_handlers_end(store: rota.Store, program: Callable[
     assert queue.stats().dead == 0
 
 
-@DURABLE
-@pytest.mark.parametrize("how", ["async", "thread", "process", "blocking"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("engine", "how", "number"),
+    [
+        *((engine, how, signal.SIGTERM) for engine, how in KINDS),
+        ("sqlite", "blocking", signal.SIGTERM),
+        ("postgresql", "blocking", signal.SIGINT),
+        ("sqlite", "async", signal.SIGINT),
+        ("postgresql", "thread", signal.SIGINT),
+    ],
+    indirect=["engine"],
+)
 def test_after_the_grace_all_is_claimable_at_once(
     store: rota.Store, program: Callable[..., Program], how: str, number: int
 ) -> None:
@@ -137,8 +146,9 @@ def test_second_signal_ends_now(store: rota.Store, program: Callable[..., Progra
     assert len(queue.claim_batch("next", 99)) == 20
 
 
-@DURABLE
-@pytest.mark.parametrize("how", ["async", "process"])
+@pytest.mark.parametrize(
+    ("engine", "how"), [("sqlite", "async"), ("sqlite", "process"), ("postgresql", "async")], indirect=["engine"]
+)
 def test_killed_worker(store: rota.Store, program: Callable[..., Program], how: str) -> None:
     """All are claimable after the visibility, their attempts counted; a child does not go on without its parent."""
     queue = store.queue("q", max_attempts=5)
