@@ -6,13 +6,11 @@ with its asyncpg dialect no other way. SQLAlchemy itself is never imported: what
 
 from __future__ import annotations
 
-import sys
-import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar
 
+from rota.engines.alchemy_commits import after_commit
 from rota.engines.foreign import Kind
-from rota.errors import RotaError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,6 +27,7 @@ class Lent:
         self._asynchronous = kind.asynchronous
         # The sync object behind an async one, while a verb runs.
         self._inner: Any = None if kind.asynchronous else self._given
+        self._used: Any = None
 
     @property
     def connection(self) -> Any:
@@ -48,7 +47,8 @@ class Lent:
 
     def execute(self, text: str, values: Any) -> Any:
         """One statement, or one for each of a list of values; SQLAlchemy's result."""
-        return self.connection.exec_driver_sql(text, values or None, execution_options=_OPTIONS)
+        self._used = self.connection
+        return self._used.exec_driver_sql(text, values or None, execution_options=_OPTIONS)
 
     def arun(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run something that uses this, for an async connection or session."""
@@ -64,52 +64,5 @@ class Lent:
         return running
 
     def on_commit(self, act: Callable[[], None]) -> None:
-        """A session tells when it has committed; a connection tells before, which is of no use."""
-        if self._session:
-            session = self._given.sync_session if self._asynchronous else self._given
-            gatherer = _gatherers.get(session)
-            if gatherer is None:
-                gatherer = _gatherers[session] = _Gatherer(session)
-            gatherer.add(session, act)
-
-
-class _Gatherer:
-    """What is to be done when a session commits; what was asked for in an undone savepoint is dropped with it."""
-
-    def __init__(self, session: Any) -> None:
-        self._acts: list[tuple[Any, Callable[[], None]]] = []
-        event = sys.modules["sqlalchemy"].event
-        event.listen(session, "after_commit", self._committed)
-        event.listen(session, "after_soft_rollback", self._undone)
-
-    def add(self, session: Any, act: Callable[[], None]) -> None:
-        self._acts.append((session.get_nested_transaction() or session.get_transaction(), act))
-
-    def _committed(self, session: Any) -> None:
-        # Savepoints are told of too.
-        if session.in_nested_transaction():
-            return
-        root = session.get_transaction()
-        acts, self._acts = self._acts, []
-        for transaction, act in acts:
-            # What belongs to another one was closed without a word.
-            if root in _line(transaction):
-                try:
-                    act()
-                except RotaError:
-                    pass
-
-    def _undone(self, session: Any, previous: Any) -> None:
-        self._acts = [(transaction, act) for transaction, act in self._acts if previous not in _line(transaction)]
-
-
-_gatherers: weakref.WeakKeyDictionary[Any, _Gatherer] = weakref.WeakKeyDictionary()
-
-
-def _line(transaction: Any) -> list[Any]:
-    """A session's transaction and those it is nested in."""
-    line = []
-    while transaction is not None:
-        line.append(transaction)
-        transaction = transaction.parent
-    return line
+        """Have ``act`` called after the commit of the transaction that the last verb was in."""
+        after_commit(self._used, act)
