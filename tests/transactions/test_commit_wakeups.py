@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 import rota
-from rota.engines import alchemy_commits
+from rota.engines import alchemy
 from rota.wakeups import ThreadWaiter, queue_address
 
 ADDRESS = queue_address("q")
@@ -75,79 +76,15 @@ def on_postgres(postgres_url: str) -> Iterator[Told]:
     made.close()
 
 
-# -- Connections -----------------------------------------------------------------------------------------------------
-
-
-def test_engine_begin(told: Told) -> None:
+def test_connections_tell_nobody(told: Told) -> None:
+    """Their engine may be in use elsewhere, so nothing is hooked into it; who waits polls."""
+    before = hooks(told.engine, told.engine.pool, told.engine.dialect)
     with told.engine.begin() as connection:
         told.add(connection)
-        told.check(0)
-    told.check(1)
-
-
-def test_commit_as_you_go(told: Told) -> None:
-    """Told when the connection is given back, or begins anew."""
-    with told.engine.connect() as connection:
-        told.add(connection)
-        told.add(connection)
-        connection.commit()
-        connection.execute(sqlalchemy.text("SELECT 1"))
-        told.check(2)
-        connection.commit()
-        told.add(connection)
-        connection.commit()
-    told.check(1)
-
-
-def test_a_connection_rolls_back(told: Told) -> None:
-    def failing() -> None:
-        with told.engine.begin() as connection:
-            told.add(connection)
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        failing()
-    with told.engine.connect() as connection:
-        told.add(connection)
-        connection.rollback()
-        connection.execute(sqlalchemy.text("SELECT 1"))
-        connection.commit()
-        told.add(connection)
-        # Closed without a word.
-    with told.engine.begin() as connection:
-        connection.execute(sqlalchemy.text("SELECT 1"))
+        assert hooks(connection) == 0
     told.check(0)
-    assert told.queue.peek() == []
-
-
-def test_savepoints_of_a_connection(told: Told) -> None:
-    """What is undone with one is dropped, also with an outer one; what is released counts at the commit."""
-    with told.engine.begin() as connection:
-        outer = connection.begin_nested()
-        told.add(connection)
-        inner = connection.begin_nested()
-        told.add(connection)
-        inner.commit()
-        told.check(0)
-        outer.rollback()
-        told.check(0)
-        kept = connection.begin_nested()
-        told.add(connection)
-        kept.commit()
-        undone = connection.begin_nested()
-        told.add(connection)
-        undone.rollback()
-        told.check(0)
-    told.check(1)
-    assert len(told.queue.peek(10)) == 1
-
-
-def test_options_make_another_engine(told: Told) -> None:
-    """Which shares the pool: told once all the same."""
-    for engine in (told.engine, told.engine.execution_options(mine=1), told.engine):
-        with engine.begin() as connection:
-            told.add(connection)
-        told.check(1)
+    assert hooks(told.engine, told.engine.pool, told.engine.dialect) == before
+    assert told.queue.claim_one("w") is not None
 
 
 # -- Sessions --------------------------------------------------------------------------------------------------------
@@ -194,7 +131,7 @@ def test_savepoints_of_a_session(told: Told) -> None:
 @pytest.mark.parametrize("mode", ["rollback_only", "create_savepoint", "control_fully"])
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_session_in_somebody_elses_transaction(told: Told, mode: Any, commit: bool) -> None:
-    """The session's commit may be none; that of the connection counts."""
+    """The session's commit may be none: who waits is told of a real one only, and polls."""
     if told.engine.dialect.name == "sqlite":
         # Else a savepoint is the first statement, and SQLite commits when it is released.
         event.listen(told.engine, "connect", lambda made, _: setattr(made, "isolation_level", None))
@@ -204,16 +141,14 @@ def test_a_session_in_somebody_elses_transaction(told: Told, mode: Any, commit: 
         with Session(connection, join_transaction_mode=mode) as session:
             told.add(session)
             session.commit()
+        told.check(int(mode == "control_fully"))
         if mode == "control_fully":
-            connection.close()
-            told.check(1)
-            return
-        told.check(0)
-        if commit:
+            commit = True
+        elif commit:
             outer.commit()
         else:
             outer.rollback()
-    told.check(int(commit))
+    told.check(0)
     assert len(told.queue.peek()) == int(commit)
 
 
@@ -228,66 +163,43 @@ DEFERRED = (
 )
 
 
-@pytest.mark.parametrize("kind", ["connection", "session"])
-def test_a_commit_that_fails(told: Told, kind: str) -> None:
-    """The database refuses at the very end: the event that SQLAlchemy calls commit was there already."""
+def test_a_commit_that_fails(told: Told) -> None:
+    """The database refuses at the very end."""
     with told.engine.begin() as connection:
         for text in DEFERRED:
             connection.execute(sqlalchemy.text(text))
-
-    def act(tx: Any) -> None:
-        if told.engine.dialect.name == "sqlite":
-            tx.execute(sqlalchemy.text("PRAGMA defer_foreign_keys = on"))
-        told.add(tx)
-        tx.execute(sqlalchemy.text("INSERT INTO children VALUES (1)"))
-
     if told.engine.dialect.name == "sqlite":
         event.listen(told.engine, "connect", lambda made, _: made.execute("PRAGMA foreign_keys = on"))
         told.engine.dispose()
-    with told.engine.connect() if kind == "connection" else Session(told.engine) as tx:
-        act(tx)
+    with Session(told.engine) as session:
+        if told.engine.dialect.name == "sqlite":
+            session.execute(sqlalchemy.text("PRAGMA defer_foreign_keys = on"))
+        told.add(session)
+        session.execute(sqlalchemy.text("INSERT INTO children VALUES (1)"))
         with pytest.raises(DBAPIError):
-            tx.commit()
+            session.commit()
         told.check(0)
-    told.check(0)
-    # SQLAlchemy does not roll back SQLite's connection after that, which is still in its transaction.
-    told.engine.dispose()
-    with told.engine.begin() as connection:
-        connection.execute(sqlalchemy.text("SELECT 1"))
+        session.rollback()
+        # SQLAlchemy does not roll back SQLite's connection after that, which is still in its transaction.
+        told.engine.dispose()
+        session.execute(sqlalchemy.text("SELECT 1"))
+        session.commit()
     told.check(0)
     assert told.queue.peek() == []
 
 
-def test_a_commit_that_rolls_back_in_silence(on_postgres: Told) -> None:
-    """PostgreSQL answers COMMIT after a failed statement by rolling back; a savepoint undone mends it."""
-    told = on_postgres
-    with told.engine.connect() as connection:
-        told.add(connection)
-        with pytest.raises(DBAPIError):
-            connection.execute(sqlalchemy.text("SELECT 1 / 0"))
-        connection.commit()
-    told.check(0)
-    with told.engine.connect() as connection:
-        told.add(connection)
-        with pytest.raises(DBAPIError), connection.begin_nested():
-            connection.execute(sqlalchemy.text("SELECT 1 / 0"))
-        connection.commit()
-    told.check(1)
-    assert len(told.queue.peek(10)) == 1
-
-
 def test_a_connection_cut_at_the_commit(on_postgres: Told) -> None:
     told = on_postgres
-    with told.engine.connect() as connection:
-        told.add(connection)
-        number = connection.scalar(sqlalchemy.text("SELECT pg_backend_pid()"))
+    with Session(told.engine) as session:
+        told.add(session)
+        number = session.scalar(sqlalchemy.text("SELECT pg_backend_pid()"))
         with told.engine.begin() as other:
             other.execute(sqlalchemy.text(f"SELECT pg_terminate_backend({number}, 10000)"))
         with pytest.raises(DBAPIError):
-            connection.commit()
-        connection.rollback()
-        connection.execute(sqlalchemy.text("SELECT 1"))
-        connection.commit()
+            session.commit()
+        session.rollback()
+        session.execute(sqlalchemy.text("SELECT 1"))
+        session.commit()
     told.check(0)
 
 
@@ -299,36 +211,19 @@ def test_two_phases() -> None:
         url = server.dsn(server.create_database())
         rota.open(url, migrate=True).close()
         told = Told(url)
-        with told.engine.connect() as connection:
-            for ending in ("commit", "rollback", "prepare"):
-                transaction = connection.begin_twophase()
-                told.add(connection)
-                if ending == "rollback":
-                    transaction.rollback()
-                    continue
-                if ending == "prepare":
-                    transaction.prepare()
-                    told.check(0)
-                transaction.commit()
-                connection.execute(sqlalchemy.text("SELECT 1"))
-                connection.commit()
-                told.check(1)
-            transaction = connection.begin_twophase()
-            told.add(connection)
-            transaction.prepare()
-            transaction.rollback()
-        told.check(0)
         with Session(told.engine, twophase=True) as session:
-            told.add(session)
-            session.prepare()
-            told.check(0)
-            session.commit()
-            told.check(1)
+            for prepared in (True, False):
+                told.add(session)
+                if prepared:
+                    session.prepare()
+                told.check(0)
+                session.commit()
+                told.check(1)
             told.add(session)
             session.prepare()
             session.rollback()
         told.check(0)
-        assert len(told.queue.peek(10)) == 3
+        assert len(told.queue.peek(10)) == 2
         told.close()
     finally:
         server.close()
@@ -348,8 +243,7 @@ def test_async(driver: str, tmp_path: Path, request: pytest.FixtureRequest) -> N
         engine = create_async_engine(url.replace(kind, driver, 1))
         async with engine.begin() as connection:
             await queue.enqueue(1, tx=connection)
-            told.check(0)
-        told.check(1)
+        told.check(0)
         async with AsyncSession(engine) as session:
             async with session.begin():
                 await queue.enqueue(2, tx=session)
@@ -361,12 +255,9 @@ def test_async(driver: str, tmp_path: Path, request: pytest.FixtureRequest) -> N
             await queue.enqueue(4, tx=session)
             await session.rollback()
             await queue.enqueue(5, tx=session)
-        async with engine.connect() as connection:
-            await queue.enqueue(6, tx=connection)
-            await connection.rollback()
-            await queue.enqueue(7, tx=connection)
-        async with engine.begin() as connection:
-            await connection.execute(sqlalchemy.text("SELECT 1"))
+            await session.close()
+            await session.execute(sqlalchemy.text("SELECT 1"))
+            await session.commit()
         told.check(0)
         await engine.dispose()
         assert [one.payload for one in await queue.peek(10)] == [1, 2]
@@ -376,7 +267,7 @@ def test_async(driver: str, tmp_path: Path, request: pytest.FixtureRequest) -> N
 
 
 def test_cancelled_while_committing(postgres_url: str) -> None:
-    """Nobody knows whether it was committed: nobody is woken, who waits polls. The engine is as good as before."""
+    """Nobody knows whether it was committed: nobody is woken, who waits polls."""
     told = Told(postgres_url)
     queue = told.store.as_async().queue("q")
 
@@ -384,18 +275,15 @@ def test_cancelled_while_committing(postgres_url: str) -> None:
         engine = create_async_engine(postgres_url.replace("postgresql", "postgresql+asyncpg"))
 
         async def work() -> None:
-            async with engine.connect() as connection:
-                await queue.enqueue(1, tx=connection)
-                event.listen(connection.sync_connection, "commit", lambda _: task.cancel())
-                await connection.commit()
+            async with AsyncSession(engine) as session:
+                await queue.enqueue(1, tx=session)
+                event.listen(session.sync_session, "before_commit", lambda _: task.cancel())
+                await session.commit()
 
         task = asyncio.create_task(work())
         await asyncio.gather(task, return_exceptions=True)
         assert task.cancelled()
         told.check(0)
-        async with engine.begin() as connection:
-            await queue.enqueue(2, tx=connection)
-        told.check(1)
         await engine.dispose()
 
     asyncio.run(main())
@@ -412,40 +300,33 @@ def hooks(*targets: Any) -> int:
 
 
 def test_nothing_piles_up(told: Told) -> None:
-    """Listeners are once per engine; a transaction leaves nothing on its connection or session."""
-    with Session(told.engine) as session, told.engine.connect() as connection:
-        counts: set[int] = set()
+    """A session has two listeners however often it is used, and is forgotten with them."""
+    with Session(told.engine) as session:
+        before = hooks(session)
         for turn in range(40):
-            for tx in (session, connection):
-                told.add(tx)
-                tx.commit() if turn % 4 else tx.rollback()
-            with told.engine.begin() as other:
-                told.add(other)
-            connection.execute(sqlalchemy.text("SELECT 1"))
-            assert alchemy_commits._KEY not in connection.info
-            connection.rollback()
-            counts.add(hooks(told.engine, told.engine.pool, told.engine.dialect, session, connection))
-        assert len(counts) == 1
-        assert hooks(session) == 0
-    told.check(40 + 30 + 30)
-    # Another pool is made, with the same listeners.
-    told.engine.dispose()
-    with told.engine.begin() as other:
-        told.add(other)
+            told.add(session)
+            with session.begin_nested():
+                told.add(session)
+            told.add(session)
+            session.commit() if turn % 4 else session.rollback()
+            assert hooks(session) == before + 2
+            assert session.info[alchemy._KEY]._acts == []
+        told.check(3 * 30)
+
+
+def test_sessions_are_forgotten(told: Told) -> None:
+    """However they ended, also those that were closed without a word, or in the middle."""
+    gone = []
+    for ending in ("commit", "rollback", "close", "invalidate"):
+        session = Session(told.engine)
+        told.add(session)
+        getattr(session, ending)()
+        session.close()
+        gone.append(weakref.ref(session))
+        del session
+    gc.collect()
+    assert [one() for one in gone] == [None] * 4
     told.check(1)
-
-
-def test_engines_are_forgotten(told: Told) -> None:
-    gc.collect()
-    before = len(alchemy_commits._known)
-    for _ in range(5):
-        engine = sqlalchemy.create_engine(told.engine.url)
-        with engine.begin() as connection:
-            told.add(connection)
-        engine.dispose()
-    del engine, connection
-    gc.collect()
-    assert len(alchemy_commits._known) <= before + 1
 
 
 def test_a_waker_that_fails_spoils_no_commit(told: Told, caplog: pytest.LogCaptureFixture) -> None:
@@ -453,10 +334,7 @@ def test_a_waker_that_fails_spoils_no_commit(told: Told, caplog: pytest.LogCaptu
         raise RuntimeError("no thread")
 
     told.store._core.wakeups.wake = broken  # type: ignore[method-assign]
-    acts: list[Callable[[], None]] = []
-    with told.engine.begin() as connection:
-        told.add(connection)
-        alchemy_commits.after_commit(connection, lambda: acts.append(lambda: None))
-    assert len(acts) == 1
+    with Session(told.engine) as session, session.begin():
+        told.add(session)
     assert "no thread" in caplog.text
     assert len(told.queue.peek()) == 1
