@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar
 
 from rota.engines.foreign import Kind
+from rota.errors import RotaError, TransactionAborted, TransactionError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -82,6 +83,27 @@ class Lent:
             if gatherer is None:
                 gatherer = session.info[_KEY] = _Gatherer(session)
             gatherer.add(session, self._transaction, act)
+
+
+def refusal(error: Exception) -> RotaError | None:
+    """What SQLAlchemy refuses by itself, before any driver is asked; None for other errors."""
+    kinds = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("sqlalchemy.")}
+    if "InvalidRequestError" not in kinds:
+        return None
+    told = str(error.args[0]).rstrip(".") if error.args else type(error).__name__
+    if "PendingRollbackError" in kinds:
+        return TransactionAborted(f"{told}: the transaction is rolled back, run it again")
+    if "UnboundExecutionError" in kinds:
+        told = (
+            "it is a session with several engines, or with none: give the connection to the store's database, as with "
+            "tx=session.connection(bind_arguments={'mapper': Order})"
+        )
+    elif "MissingGreenlet" in kinds:
+        told = (
+            "it belongs to an async engine: use the async facade with the AsyncSession or AsyncConnection itself, or "
+            "call this within its run_sync"
+        )
+    return TransactionError(f"tx= cannot be used here: {told}")
 
 
 class _Gatherer:
