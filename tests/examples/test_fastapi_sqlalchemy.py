@@ -91,6 +91,14 @@ class Shop:
             return connection.execute(question).fetchall()
 
 
+# Refuses at the commit, after everything has been done.
+REFUSE_LATE = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not you'; END $$;
+CREATE CONSTRAINT TRIGGER late AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NEW.customer = 'eve') EXECUTE FUNCTION refuse()
+"""
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def shop(example: Callable[[str], Example], request: pytest.FixtureRequest) -> Shop:
     return Shop(example("fastapi_sqlalchemy"), request.param, request)
@@ -139,6 +147,20 @@ def test_an_order_and_its_mail_are_one_commit(shop: Shop) -> None:
     assert "eve" not in worker.output
     assert shop.program.stop() in (0, -15)
     assert shop.program.output == ""
+
+
+def test_nobody_is_told_of_an_order_whose_commit_failed(
+    example: Callable[[str], Example], request: pytest.FixtureRequest
+) -> None:
+    shop = Shop(example("fastapi_sqlalchemy"), "postgresql", request)
+    with psycopg.connect(shop.url) as connection:
+        connection.execute(REFUSE_LATE)
+    assert shop.order("eve", 1).status == 500
+    number = shop.placed("ada", 1)
+    with rota.open(shop.url) as store:
+        assert [job.payload for job in store.queue("mails").peek(10)] == [{"order": number}]
+        assert [group.group_id for group in store.transport("customers").groups()] == ["ada"]
+    assert shop.rows("SELECT customer FROM orders") == [("ada",)]
 
 
 def test_workers_killed_between_effect_and_ack(shop: Shop) -> None:

@@ -89,7 +89,7 @@ class Borrowed(Verbs):
     def _advice(self) -> str:
         return (
             "tx= is a connection in autocommit mode and in no transaction, so each statement would be committed by "
-            'itself: run connection.execute("BEGIN IMMEDIATE") first'
+            'itself: run connection.execute("BEGIN IMMEDIATE") first, and "COMMIT" at the end'
         )
 
     def _in_transaction(self) -> bool:
