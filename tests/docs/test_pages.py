@@ -38,11 +38,15 @@ def with_examples() -> list[Path]:
 
 
 @pytest.mark.parametrize("page", with_examples(), ids=named)
-def test_examples_run_as_shown(page: Path, tmp_path: Path) -> None:
+def test_examples_run_as_shown(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    found = environment()
+    if "POSTGRES_URL" in page.read_text(encoding="utf-8"):
+        # A database with nothing in it.
+        found["POSTGRES_URL"] = str(request.getfixturevalue("empty_postgres_url"))
     done = subprocess.run(
         [sys.executable, "-W", "error", str(HERE / "run_page.py"), str(page)],
         cwd=tmp_path,
-        env=environment(),
+        env=found,
         capture_output=True,
         text=True,
         timeout=300,

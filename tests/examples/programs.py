@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -62,7 +63,7 @@ class Example:
     def start(self, command: str, *more: str, instead: str = "") -> Program:
         """Start what the README names; ``instead``: what takes the place of the command's last word."""
         assert f"\n{command}\n" in self._readme, f"the README does not say {command!r}"
-        words = command.split()
+        words = shlex.split(command)
         if instead:
             words[-1] = instead
         output = self.folder / f"output-{len(self._programs)}.txt"

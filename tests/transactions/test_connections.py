@@ -167,6 +167,73 @@ def test_libraries_in_autocommit(url: str, autocommitting: str) -> None:
         made.dispose()
 
 
+@pytest.mark.filterwarnings("ignore:coroutine 'connect' was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_what_sqlalchemy_refuses_is_told_as_misuse(url: str) -> None:
+    """Running it again would not help; but for a session whose transaction has failed before."""
+    import sqlalchemy
+    from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+    from sqlalchemy.orm import DeclarativeBase, Session
+
+    class Base(DeclarativeBase): ...
+
+    class Never(Base):
+        __tablename__ = "never"
+        n = sqlalchemy.Column(sqlalchemy.Integer, primary_key=True)
+
+    made = sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    aurl = url.replace("postgresql:", "postgresql+asyncpg:").replace("sqlite:", "sqlite+aiosqlite:")
+    with rota.open(url) as store, Session() as unbound, Session(made) as session:
+        refused(store, unbound, "bind_arguments")
+        closed = made.connect()
+        closed.close()
+        refused(store, closed, "closed")
+        refused(store, AsyncSession(create_async_engine(aurl)).sync_session, "run_sync")
+        session.add(Never(n=1))
+        with pytest.raises(sqlalchemy.exc.DBAPIError):
+            session.flush()
+        refused(store, session, "rolled back", rota.TransactionAborted)
+        session.rollback()
+        store.queue("q").enqueue(2, tx=session)
+        session.commit()
+        assert [one.payload for one in store.queue("q").peek()] == [2]
+    made.dispose()
+
+
+def test_an_async_session_in_its_run_sync(url_of_postgres: str) -> None:
+    """Sync code on an async engine: the sync facade with the sync session."""
+    import asyncio
+
+    from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+    async def main() -> None:
+        engine = create_async_engine(url_of_postgres.replace("postgresql:", "postgresql+asyncpg:"))
+        with rota.open(url_of_postgres) as store:
+            async with AsyncSession(engine) as session, session.begin():
+                await session.run_sync(lambda one: store.queue("q").enqueue(1, tx=one))
+                assert store.queue("q").peek() == []
+            assert [one.payload for one in store.queue("q").peek()] == [1]
+        await engine.dispose()
+
+    asyncio.run(main())
+
+
+def test_a_closed_connection_of_asyncpg(postgres_url: str) -> None:
+    """Also one that was cut: it is not advised to begin a transaction on it."""
+    import asyncio
+
+    import asyncpg
+
+    async def main() -> None:
+        async with rota.aopen(postgres_url) as store:
+            connection = await asyncpg.connect(postgres_url)
+            await connection.close()
+            with pytest.raises(rota.TransactionAborted):
+                await store.queue("q").enqueue(1, tx=connection)
+
+    asyncio.run(main())
+
+
 def test_another_file_is_refused(sqlite_store: Any, tmp_path: Path) -> None:
     for other in (":memory:", tmp_path / "other.db"):
         connection = sqlite3.connect(other)

@@ -14,7 +14,7 @@ from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int8Dumper
 
 from rota.engines import foreign
-from rota.engines.alchemy import Lent
+from rota.engines.alchemy import Lent, refusal
 from rota.engines.postgres.arrays import Array
 from rota.engines.postgres.transactions import Verbs
 from rota.engines.postgres.verbs import BoundVerb
@@ -155,6 +155,7 @@ class Psycopg(Borrowed):
 class AsyncPsycopg(Psycopg):
     """Verbs on a ``psycopg.AsyncConnection``."""
 
+    advice = "write async with connection.transaction()"
     _cursors = psycopg.AsyncCursor
 
     async def _areply(self, block: Block, values: Any) -> Any:
@@ -187,6 +188,8 @@ class Asyncpg(Borrowed):
     advice = "write async with connection.transaction()"
 
     def _standing(self) -> Standing:
+        if self.connection.is_closed():
+            return "failed"
         return "open" if self.connection.is_in_transaction() else "idle"
 
     def _autocommits(self) -> bool:
@@ -235,6 +238,13 @@ class Alchemy(Borrowed):
         if name != "postgresql" or driver not in ("psycopg", "psycopg_async", "psycopg2", "asyncpg"):
             raise foreign.other_engine(self.connection, self.engine.url)
         super()._check_begun()
+
+    def _failure(self, error: Exception) -> Exception:
+        refused = refusal(error)
+        if refused is None:
+            return super()._failure(error)
+        refused.__cause__ = error
+        return refused
 
     def _lost(self) -> bool:
         try:

@@ -52,7 +52,7 @@ def translated(error: sqlite3.Error, path: str, *, committing: bool = False) -> 
     name = getattr(error, "sqlite_errorname", None) or type(error).__name__
     told = f"{path}: {error} ({name})"
     if code in _BUSY:
-        return EngineBusy(f"{told}: another process holds the lock, nothing was changed")
+        return EngineBusy(f"{told}: another process or connection holds the lock, nothing was changed")
     if code == sqlite3.SQLITE_FULL:
         return EngineFull(f"{told}: the disk or the file's page limit is full, nothing was stored")
     if committing:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rota.engines import foreign
-from rota.engines.alchemy import Lent
+from rota.engines.alchemy import Lent, refusal
 from rota.engines.sqlite.connecting import identity
 from rota.engines.sqlite.transactions import Verbs
 from rota.errors import RotaError, TransactionError
@@ -89,7 +89,7 @@ class Borrowed(Verbs):
     def _advice(self) -> str:
         return (
             "tx= is a connection in autocommit mode and in no transaction, so each statement would be committed by "
-            'itself: run connection.execute("BEGIN IMMEDIATE") first'
+            'itself: run connection.execute("BEGIN IMMEDIATE") first, and "COMMIT" at the end'
         )
 
     def _in_transaction(self) -> bool:
@@ -143,18 +143,21 @@ class Alchemy(Borrowed):
         self._lending = lent
 
     def _lent(self, act: Callable[[Any], T]) -> T:
-        name, _ = self._lending.dialect
-        if name != "sqlite":
-            raise foreign.other_engine(self.connection, self.engine.url)
         try:
             return self._begun(act)
         except Exception as error:
             original = getattr(error, "orig", None)
             if isinstance(original, sqlite3.Error):
                 raise self._failure(original) from error
+            refused = refusal(error)
+            if refused is not None:
+                raise refused from error
             raise
 
     def _begun(self, act: Callable[[Any], T]) -> T:
+        name, _ = self._lending.dialect
+        if name != "sqlite":
+            raise foreign.other_engine(self.connection, self.engine.url)
         cursor = Cursor(self._lending)
         self._begin(cursor)
         return act(cursor)
