@@ -50,12 +50,17 @@ def database_settings(url: str) -> dict[str, Any]:
 class Project:
     """``jobs``: the module with the tasks. ``store`` is the backend's own."""
 
-    def __init__(self, alias: str, clock: ManualClock) -> None:
+    store: rota.Store
+    worker: rota.Worker
+
+    def __init__(self, alias: str, clock: ManualClock, prepared: bool) -> None:
         self.alias = alias
         self.clock = clock
         self.jobs: Any = importlib.import_module("contrib.jobs")
         self.jobs.calls.clear()
         self.backend: Any = framework.task_backends["default"]
+        if not prepared:
+            return
         url = self.backend.url
         self.store = stores._stores[url] = rota.open(url, clock=clock)
         self.worker = tasks.worker(worker_id="w1").bind(self.store)
@@ -78,19 +83,16 @@ class Project:
             return [text for (text,) in cursor.fetchall()]
 
     def close(self) -> None:
-        self.worker.close()
-        stores._stores.pop(self.store_url, None)
-        self.store.close()
+        if hasattr(self, "store"):
+            self.worker.close()
+            stores._stores.pop(self.backend.url, None)
+            self.store.close()
         _close(self.alias)
-
-    @property
-    def store_url(self) -> str:
-        return str(self.backend.url)
 
 
 @contextmanager
-def project(url: str, **options: Any) -> Iterator[Project]:
-    """A project whose database is the store's, with these OPTIONS."""
+def project(url: str, *, prepared: bool = True, **options: Any) -> Iterator[Project]:
+    """A project whose database is the store's, with these OPTIONS. ``prepared``: its store is open already."""
     # Threads keep connections by alias.
     alias = f"tasks{next(_numbers)}"
     connections.settings[alias] = connections.configure_settings({"default": {}, alias: database_settings(url)})[alias]
@@ -102,7 +104,7 @@ def project(url: str, **options: Any) -> Iterator[Project]:
         }
     }
     with override_settings(TASKS=setting):
-        made = Project(alias, ManualClock(1_700_000_000))
+        made = Project(alias, ManualClock(1_700_000_000), prepared)
         try:
             yield made
         finally:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
+import rota
 from rota.wakeups import queue_address
 
-from .project import Project, framework
+from .project import Project, framework, project, stores
 
 TABLE = "CREATE TABLE IF NOT EXISTS notes (text varchar(100))"
 
@@ -103,6 +106,33 @@ def test_the_commit_wakes_and_a_rollback_does_not(site: Project, monkeypatch: py
         site.jobs.add.enqueue(2)
         assert woken == []
     assert woken == [queue_address("default")]
+
+
+def test_the_store_may_be_opened_within_a_transaction(site: Project) -> None:
+    """As by a view that is the first to enqueue in its process."""
+    url = site.backend.url
+    own = stores._stores.pop(url)
+    try:
+        with transaction.atomic(using=site.alias):
+            site.execute("INSERT INTO notes (text) VALUES (%s)", "ada")
+            result = site.jobs.add.enqueue(1)
+        assert site.jobs.add.get_result(result.id).status == "READY"
+        assert stores._stores[url] is not own
+    finally:
+        stores._stores.pop(url).close()
+        stores._stores[url] = own
+
+
+def test_without_tables_it_is_said_what_to_do(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "new.db") as connection:
+        connection.execute(TABLE)
+    connection.close()
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    with project(url, store={"busy_timeout": 0.1}, prepared=False) as site, transaction.atomic(using=site.alias):
+        site.execute("INSERT INTO notes (text) VALUES (%s)", "ada")
+        with pytest.raises(rota.EngineBusy) as caught:
+            site.jobs.add.enqueue(1)
+    assert "Has `manage.py migrate` made Rota's tables" in caught.value.__notes__[0]
 
 
 def test_signals_come_with_the_commit(site: Project) -> None:

@@ -159,6 +159,9 @@ class RotaBackend(BaseTaskBackend):
         where = f"TASKS[{self.alias!r}]"
         try:
             stores.check(self.url)
+        except stores.InMemory as error:
+            if not stores.is_test(str(self.database)):
+                found.append(checks.Error(f"{where}: {error}", id="rota.E001"))
         except (ImproperlyConfigured, TypeError, ValueError, rota.RotaError) as error:
             found.append(checks.Error(f"{where}: {error}", id="rota.E001"))
         if (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from typing import Any
@@ -24,6 +25,10 @@ _DJANGOS = frozenset(
 )
 
 
+class InMemory(ImproperlyConfigured):
+    """The database has no file. So it is in most test runs, where nobody need enqueue anything."""
+
+
 def store(backend: str = DEFAULT_TASK_BACKEND_ALIAS) -> rota.Store:
     """The store a backend's tasks are in, for queues of your own beside them. It stays open with the process.
 
@@ -39,6 +44,8 @@ def opened(url: str) -> rota.Store:
         with _lock:
             found = _stores.get(url)
             if found is None:
+                if not _stores:
+                    atexit.register(_close_all)
                 try:
                     found = _stores[url] = rota.open(url)
                 except (rota.EngineBusy, rota.SchemaMismatch) as error:
@@ -47,6 +54,11 @@ def opened(url: str) -> rota.Store:
                     )
                     raise
     return found
+
+
+def _close_all() -> None:
+    for one in _stores.values():
+        one.close()
 
 
 def url_of(alias: str, options: dict[str, Any]) -> str:
@@ -66,9 +78,14 @@ def url_of(alias: str, options: dict[str, Any]) -> str:
     )
 
 
+def is_test(alias: str) -> bool:
+    """Whether it is the database in memory that Django's test runner makes."""
+    return str(connections[alias].settings_dict["NAME"]).startswith("file:memorydb_")
+
+
 def _file(alias: str, name: str) -> str:
     if not name or name.startswith("file:") or ":memory:" in name:
-        raise ImproperlyConfigured(
+        raise InMemory(
             f"the database {alias!r} is SQLite in memory ({name!r}), which no other process and no other connection "
             "sees: give it a file (for tests, in its TEST: {'NAME': …}), or use Django's ImmediateBackend or "
             "DummyBackend for tests"
