@@ -1,4 +1,4 @@
-"""``python manage.py migrate --run-syncdb``, ``python manage.py runserver``."""
+"""``python manage.py migrate --run-syncdb``, ``python manage.py runserver``, ``python manage.py rota_worker``."""
 
 import sys
 

@@ -44,4 +44,4 @@ def test_metadata(wheel: Path) -> None:
 def test_extras_are_what_the_readme_says() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["dependencies"] == []
-    assert set(project["optional-dependencies"]) == {"cli", "otel", "postgres", "test", "dev"}
+    assert set(project["optional-dependencies"]) == {"cli", "django", "otel", "postgres", "test", "dev"}

@@ -2,7 +2,8 @@ from django.db import models
 
 
 class Signup(models.Model):
-    """Somebody who signed up, and when they were welcomed."""
+    """Somebody who signed up, the task that welcomes them, and when it did."""
 
     address = models.EmailField(unique=True)
+    task = models.CharField(max_length=64)
     welcomed_at = models.DateTimeField(null=True)

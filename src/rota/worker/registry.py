@@ -126,6 +126,8 @@ class SourceSpec:
         self.label = f"{kind}:{name}"
         self.default: Handler | None = None
         self.tasks: dict[str, Handler] = {}
+        self.choose: Callable[[str], str | None] | None = None
+        """Says which of the tasks' handlers a job's name stands for, None for none; without it the name itself does."""
         self._said: dict[str, tuple[Any, str]] = {}
 
     def say(self, who: str, **options: Any) -> None:
@@ -148,6 +150,11 @@ class SourceSpec:
     def handlers(self) -> list[Handler]:
         """All its handlers."""
         return [*([self.default] if self.default is not None else []), *self.tasks.values()]
+
+    def handler_of(self, name: str | None) -> Handler | None:
+        """Who handles the jobs of this name, if anybody."""
+        task = name if self.choose is None or name is None else self.choose(name)
+        return self.default if task is None else self.tasks.get(task, self.default)
 
     @property
     def concurrency(self) -> int:

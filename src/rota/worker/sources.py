@@ -252,7 +252,7 @@ class QueueSource(Source):
         return helds
 
     def _told_apart(self, claim: Any, since: float) -> Held:
-        handler = self.spec.tasks.get(claim.name, self.spec.default)
+        handler = self.spec.handler_of(claim.name)
         if handler is not None:
             return Held(self, handler, self._makers[handler](claim), claim, since)
         held = Held(self, None, self._queue._job(claim), claim, since)

@@ -1,0 +1,1 @@
+"""Rota inside of other frameworks. Nothing else of Rota imports this."""
