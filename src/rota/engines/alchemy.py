@@ -29,11 +29,13 @@ class Lent:
         self._asynchronous = kind.asynchronous
         # The sync object behind an async one, while a verb runs.
         self._inner: Any = None if kind.asynchronous else self._given
+        self._used: Any = None
 
     @property
     def connection(self) -> Any:
         """SQLAlchemy's connection; a session takes one from its engine first."""
-        return self._inner.connection() if self._session else self._inner
+        self._used = self._inner.connection() if self._session else self._inner
+        return self._used
 
     @property
     def driver(self) -> Any:
@@ -70,20 +72,20 @@ class Lent:
             gatherer = _gatherers.get(session)
             if gatherer is None:
                 gatherer = _gatherers[session] = _Gatherer(session)
-            gatherer.add(session, act)
+            gatherer.add(session, self._used, act)
 
 
 class _Gatherer:
     """What is to be done when a session commits; what was asked for in an undone savepoint is dropped with it."""
 
     def __init__(self, session: Any) -> None:
-        self._acts: list[tuple[Any, Callable[[], None]]] = []
+        self._acts: list[tuple[Any, Any, Callable[[], None]]] = []
         event = sys.modules["sqlalchemy"].event
         event.listen(session, "after_commit", self._committed)
         event.listen(session, "after_soft_rollback", self._undone)
 
-    def add(self, session: Any, act: Callable[[], None]) -> None:
-        self._acts.append((session.get_nested_transaction() or session.get_transaction(), act))
+    def add(self, session: Any, connection: Any, act: Callable[[], None]) -> None:
+        self._acts.append((session.get_nested_transaction() or session.get_transaction(), connection, act))
 
     def _committed(self, session: Any) -> None:
         # Savepoints are told of too.
@@ -91,16 +93,23 @@ class _Gatherer:
             return
         root = session.get_transaction()
         acts, self._acts = self._acts, []
-        for transaction, act in acts:
-            # What belongs to another one was closed without a word.
-            if root in _line(transaction):
+        for transaction, connection, act in acts:
+            # What belongs to another one was closed without a word. And a session that was bound to a connection in a
+            # transaction has not committed that one.
+            if root in _line(transaction) and not connection.in_transaction():
                 try:
                     act()
                 except RotaError:
                     pass
 
     def _undone(self, session: Any, previous: Any) -> None:
-        self._acts = [(transaction, act) for transaction, act in self._acts if previous not in _line(transaction)]
+        self._acts = [one for one in self._acts if previous not in _line(one[0])]
+
+
+def misused(error: Exception) -> bool:
+    """Whether SQLAlchemy refused by itself, as for a connection that is closed or a session without a single engine."""
+    names = {cls.__name__ for cls in type(error).__mro__ if cls.__module__.startswith("sqlalchemy.")}
+    return "InvalidRequestError" in names and "PendingRollbackError" not in names
 
 
 _gatherers: weakref.WeakKeyDictionary[Any, _Gatherer] = weakref.WeakKeyDictionary()

@@ -57,6 +57,7 @@ class TransactionBase(Scope):
         self._ended: str | None = None
         self._holder: Any = None
         self._savepoints = 0
+        self._nested: list[SavepointBase] = []
         # Whom to wake after the commit, in order.
         self._addresses: dict[str, None] = {}
 
@@ -124,16 +125,23 @@ class SavepointBase:
         if self._name:
             raise TransactionError("a savepoint is entered once: make another one with tx.savepoint()")
         transaction._savepoints += 1
+        transaction._nested.append(self)
         self._name = f"rota_{transaction._savepoints}"
         self._addresses = dict(transaction._addresses)
         return engine
 
     def _ending(self, *, undone: bool) -> EngineTransaction | None:
-        """None: the transaction itself is over."""
+        """None: the transaction itself is over. What is nested in it ends with it."""
         transaction = self._transaction
+        if transaction._ended is not None:
+            return None
+        nested = transaction._nested
+        if self not in nested:
+            raise TransactionError("this savepoint is over, or ended with the one around it: end the inner one first")
+        del nested[nested.index(self) :]
         if undone:
             transaction._addresses = self._addresses
-        return None if transaction._ended is not None else transaction._engine
+        return transaction._engine
 
 
 def scope(core: Core, tx: Tx, *, asynchronous: bool) -> Scope:
