@@ -47,7 +47,8 @@ class EngineTransaction(Protocol):
     def commit(self, then: Callable[[], None]) -> None:
         """Commit, then call ``then``. ``OutcomeUnknown`` or ``TransactionAborted`` where it did not come to that."""
 
-    def rollback(self) -> None: ...
+    def rollback(self) -> None:
+        """Quiet when it is over already."""
 
     def acall(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run one of this transaction's verbs for the async facade."""

@@ -317,9 +317,12 @@ class QueueState(JobPlaces):
         return pin
 
     def unpin(self, job_id: int) -> None:
-        """Back to where it belongs by now."""
+        """Back to where it belongs by now; quiet if it was not pinned after all."""
+        pin = self.pinned.pop(job_id, None)
+        if pin is None:
+            return
         job = self.jobs[job_id]
-        job.token = self.pinned.pop(job_id).token
+        job.token = pin.token
         self.place(job, self.shared.now())
 
     def bare_claim(self, job_id: int, worker_id: str) -> JobClaim | None:

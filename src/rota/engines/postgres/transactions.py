@@ -239,6 +239,7 @@ class PostgresTransaction(Verbs):
         self._session = session
         self._give = give
         self._process = os.getpid()
+        self._is_over = False
         self.connection = session.connection
 
     @property
@@ -274,22 +275,23 @@ class PostgresTransaction(Verbs):
         then()
 
     def _roll_back(self) -> None:
-        if os.getpid() == self._process:
+        if os.getpid() == self._process and not self._is_over:
             try:
                 self.engine.runner.roll_back(self._session)
             finally:
                 self._end()
 
     async def _aroll_back(self) -> None:
-        if os.getpid() == self._process:
+        if os.getpid() == self._process and not self._is_over:
             try:
                 await self.engine.runner.aroll_back(self._session)
             finally:
                 self._end()
 
     def _end(self) -> None:
-        if os.getpid() != self._process:
+        if os.getpid() != self._process or self._is_over:
             return
+        self._is_over = True
         connection = self.connection
         # Whoever was given the connection may have set these.
         connection.row_factory = psycopg.rows.tuple_row

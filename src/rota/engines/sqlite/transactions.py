@@ -135,6 +135,7 @@ class SqliteTransaction(Verbs):
         self._lock = lock
         self.connection = cursor.connection
         self._process = os.getpid()
+        self._is_over = False
         # Threads that use one transaction take turns.
         self._turns = Turns()
 
@@ -175,16 +176,20 @@ class SqliteTransaction(Verbs):
         if os.getpid() != self._process:
             raise self._aborted("it is the parent's of this forked process")
         whole = self._in_transaction() and not self._failed
-        self.engine.end(self._cursor, self._lock, commit=whole)
+        self._end(commit=whole)
         if not whole:
             raise self._over()
         then()
 
     def rollback(self) -> None:
-        """Undo it, and give the writer back."""
-        if os.getpid() != self._process:
-            return
-        self.engine.end(self._cursor, self._lock, commit=False)
+        """Undo it, and give the writer back; quiet when it is over."""
+        if os.getpid() == self._process:
+            self._end(commit=False)
+
+    def _end(self, *, commit: bool) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self.engine.end(self._cursor, self._lock, commit=commit)
 
     def acall(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run a verb in the thread of transactions; it runs to its end even if its awaiting task is cancelled."""
