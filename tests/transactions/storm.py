@@ -84,9 +84,8 @@ def killed(url: str, lender: type[Lender], count: int, chance: random.Random, ta
         words = [sys.executable, "-m", "transactions.program", lender.__name__, url, str((life + 1) * 10**6)]
         child = subprocess.Popen(words, cwd=TESTS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert child.stdout is not None
-        left = wanted = max(
-            1, round((count - done) / (lives - life) * (chance.uniform(0.8, 1.2) if life < lives - 1 else 1))
-        )
+        even = (count - done) / (lives - life)
+        left = wanted = max(1, round(even * chance.uniform(0.8, 1.2) if life < lives - 1 else even))
         while left > 0:
             said = os.read(child.stdout.fileno(), left)
             assert said, child.communicate()
@@ -158,7 +157,7 @@ def storm(url: str, lender: type[Lender], count: int) -> Tally:
     return tally
 
 
-# -- As a program --------------------------------------------------------------------------------------------------------
+# -- As a program ------------------------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Random transactions on every kind of connection: nothing is half there, whatever ends them, and rollbacks wake nobody.
+"""Random transactions on every kind of connection: nothing is half there, whatever ends them; rollbacks wake nobody.
 
 ``ROTA_TEST_TRANSACTIONS`` says how many on each kind; 5,000 is the full size. ``storm`` prints it all as a table.
 """
