@@ -75,7 +75,7 @@ def test_connections_cut(kind: type[Lender], postgres_url: str, tally: Tally) ->
     with psycopg.connect(postgres_url) as connection:
         connection.execute(DROP)
         connection.execute(TABLE)
-    cut(postgres_url, kind, COUNT * 2, random.Random(38), tally)
+    cut(postgres_url, kind, COUNT, random.Random(38), tally)
     check(tally, postgres_url)
     assert tally["made"] > 0
     assert tally["cut"] > 0

@@ -396,6 +396,9 @@ class SqliteEngine:
 
     def before_fork(self, deadline: float) -> None:
         """Let the verbs of other threads end, and close the connections."""
+        if self.holders.here():
+            # It would wait for a transaction of its own; the child refuses the file, as after waiting in vain.
+            return
         for lock in (self.write_lock, self._read_lock):
             if not lock.acquire(timeout=all_forks.left(deadline)):
                 return
