@@ -38,15 +38,16 @@ class Holders:
     def __bool__(self) -> bool:
         return bool(self._held)
 
-    def enter(self, *, asynchronous: bool) -> Any:
-        """This thread or task begins a transaction; what to give ``leave``. ``TransactionError`` if it holds one."""
+    def check_free(self) -> None:
+        """Refuse a second transaction of whoever holds one."""
         if self.here():
             raise TransactionError(
                 "this thread or task holds a transaction of this store already: use that one, or tx.savepoint()"
             )
-        holder = current_task() if asynchronous else threading.get_ident()
+
+    def enter(self, holder: Any) -> None:
+        """This thread's number, or task, begins a transaction."""
         self._held.add(holder)
-        return holder
 
     def leave(self, holder: Any) -> None:
         """Its transaction is over; quiet when repeated."""

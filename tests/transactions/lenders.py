@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from rota.testing.colours import Runner
 
@@ -32,6 +32,10 @@ class Lender:
 
     def execute(self, text: str) -> None:
         raise NotImplementedError
+
+    def note(self, kind: str, number: int) -> None:
+        """A row of the caller's own."""
+        self.execute(f"INSERT INTO effects (kind, n) VALUES ('{kind}', {number})")
 
     def commit(self) -> None:
         self.tx.commit()
@@ -80,6 +84,36 @@ class AsyncOwn(Own):
 
     def execute(self, text: str) -> None:
         self.runner.call(self.tx.connection.execute, text)  # type: ignore[union-attr]
+
+
+class Memory(Own):
+    """On memory there is no table for rows of the caller's own: a list that is added to others at the commit."""
+
+    committed: ClassVar[dict[str, list[tuple[str, int]]]] = {}
+
+    def begin(self) -> None:
+        self._noted: list[tuple[str, int]] = []
+        super().begin()
+
+    def note(self, kind: str, number: int) -> None:
+        self._noted.append((kind, number))
+
+    def commit(self) -> None:
+        super().commit()
+        self.committed.setdefault(self.url, []).extend(self._noted)
+
+    def savepoint(self) -> Callable[[], None]:
+        undo, length = super().savepoint(), len(self._noted)
+
+        def both() -> None:
+            undo()
+            del self._noted[length:]
+
+        return both
+
+
+class AsyncMemory(Memory):
+    asynchronous = True
 
 
 class Sqlite3(Lender):
@@ -316,4 +350,5 @@ ON_POSTGRES = (
     AsyncAlchemySession,
     AsyncAlchemyPsycopg,
 )
-BY_NAME = {lender.__name__: lender for lender in (*ON_SQLITE, *ON_POSTGRES)}
+ON_MEMORY: tuple[type[Lender], ...] = (Memory, AsyncMemory)
+BY_NAME = {lender.__name__: lender for lender in (*ON_SQLITE, *ON_POSTGRES, *ON_MEMORY)}

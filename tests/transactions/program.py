@@ -1,7 +1,8 @@
-"""Makes random transactions on one kind of connection until it is killed."""
+"""Makes random transactions on one kind of connection until it is killed. Says so at each one."""
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 
@@ -12,8 +13,8 @@ from .workings import Place
 def main(name: str, url: str, start: str) -> None:
     with Place(url, BY_NAME[name]) as place:
         chance = random.Random(int(start))
-        print("begun", flush=True)
         for number in range(int(start), 2 * int(start)):
+            os.write(1, b".")
             place.one(number, chance)
 
 

@@ -1,115 +1,96 @@
-"""Random transactions on every kind of connection: nothing is half there, whatever ends them.
+"""Random transactions on every kind of connection: nothing is half there, whatever ends them; rollbacks wake nobody.
 
-``ROTA_TEST_TRANSACTIONS`` says how many on each kind; 5,000 is the full size.
+``ROTA_TEST_TRANSACTIONS`` says how many on each kind; 5,000 is the full size. ``storm`` prints it all as a table.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import random
-import signal
-import subprocess
-import sys
-import threading
-import time
+from collections import Counter
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from .lenders import ON_POSTGRES, ON_SQLITE, Lender
+import rota
+
+from .ears import Ears
+from .lenders import DROP, ON_MEMORY, ON_POSTGRES, ON_SQLITE, TABLE, Lender
+from .storm import WRONG, Tally, alone, cut, killed, rolled_back
 from .workings import Place, judge
 
 COUNT = int(os.environ.get("ROTA_TEST_TRANSACTIONS", "60"))
-TESTS = Path(__file__).resolve().parents[1]
-NOTHING_WRONG = {
-    "jobs without a commit": 0,
-    "commits without a job": 0,
-    "messages without a commit": 0,
-    "commits without a message": 0,
-}
 
 
-def verdict(url: str) -> tuple[dict[str, int], int]:
-    found = judge(url)
-    return {name: found[name] for name in NOTHING_WRONG}, found["made"]
+@pytest.fixture
+def tally() -> Tally:
+    return Counter()
 
 
-def test_commits_rollbacks_savepoints_exceptions(place: Place) -> None:
-    chance = random.Random(20)
-    for number in range(1, COUNT + 1):
-        place.one(number, chance)
-    wrong, made = verdict(place.url)
-    assert wrong == NOTHING_WRONG
-    assert COUNT // 4 < made < COUNT
+def check(tally: Tally, url: str) -> None:
+    tally.update(judge(url))
+    assert {name: tally[name] for name in WRONG if tally[name]} == {}
 
 
-def test_killed_at_any_moment(url: str, lender: type[Lender]) -> None:
+@pytest.fixture(params=ON_MEMORY, ids=lambda lender: lender.__name__)
+def in_memory(request: pytest.FixtureRequest) -> Place:
+    return Place(f"memory://random-{request.param.__name__}?codec=json", request.param)
+
+
+def test_commits_rollbacks_savepoints_exceptions(place: Place, tally: Tally) -> None:
+    alone(place, COUNT, random.Random(20), tally)
+    check(tally, place.url)
+    assert COUNT // 4 < tally["made"] < COUNT
+
+
+def test_nothing_but_rollbacks(place: Place, tally: Tally) -> None:
+    """Waiters in this store and another one, and a listener of PostgreSQL's own, hear nothing of them."""
+    rolled_back(place, max(10, COUNT // 5), random.Random(21), tally)
+    check(tally, place.url)
+    assert tally["made"] == 0
+
+
+def test_on_memory(in_memory: Place, tally: Tally) -> None:
+    with in_memory as place:
+        rolled_back(place, COUNT, random.Random(21), tally)
+        alone(place, COUNT, random.Random(20), tally)
+        check(tally, place.url)
+        assert COUNT // 4 < tally["made"] < COUNT
+
+
+def test_killed_at_any_moment(url: str, lender: type[Lender], tally: Tally) -> None:
     """A process that makes transactions is killed again and again; another one goes on."""
-    chance = random.Random(9)
-    kills = max(2, COUNT // 50)
-    for life in range(kills):
-        words = [sys.executable, "-m", "transactions.program", lender.__name__, url, str((life + 1) * 10**6)]
-        child = subprocess.Popen(words, cwd=TESTS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert child.stdout is not None
-        # Until it has begun; from then on at any moment.
-        assert child.stdout.readline() == "begun\n", child.communicate()
-        time.sleep(chance.uniform(0.0, 0.4))
-        assert child.poll() is None, child.communicate()
-        child.send_signal(signal.SIGKILL)
-        child.communicate()
-    wrong, made = verdict(url)
-    assert wrong == NOTHING_WRONG
-    assert made > 0
+    killed(url, lender, COUNT // 3, random.Random(9), tally)
+    check(tally, url)
+    assert tally["killed"] > 0
+    assert tally["made"] > 0
 
 
 # A library whose connection was cut under it leaves it to the garbage collector, which complains.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize("kind", ON_POSTGRES, ids=lambda lender: lender.__name__)
-def test_connections_cut(kind: type[Lender], postgres_server: object, postgres_url: str) -> None:
+def test_connections_cut(kind: type[Lender], postgres_url: str, tally: Tally) -> None:
     """The server ends sessions in the middle of transactions; what was tried is there whole or not at all."""
-    import psycopg
-
-    from .lenders import DROP, TABLE
-
     with psycopg.connect(postgres_url) as connection:
         connection.execute(DROP)
         connection.execute(TABLE)
-    stop = threading.Event()
-
-    def cut() -> None:
-        chance = random.Random(37)
-        with psycopg.connect(postgres_url, autocommit=True) as other:
-            while not stop.wait(chance.uniform(0.0, 0.1)):
-                other.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
-                    " AND pid <> pg_backend_pid() AND xact_start IS NOT NULL"
-                )
-
-    cutting = threading.Thread(target=cut)
-    cutting.start()
-    number, failures, chance = 0, 0, random.Random(38)
-    try:
-        # Until some were cut in the middle, too.
-        while number < COUNT * 2 or (not failures and number < COUNT * 100):
-            try:
-                with Place(postgres_url, kind) as place:
-                    while number < COUNT * 2 or (not failures and number < COUNT * 100):
-                        number += 1
-                        place.one(number, chance)
-            except Exception:
-                # What kind of error a foreign connection gives is its own affair.
-                failures += 1
-    finally:
-        stop.set()
-        cutting.join()
-        gc.collect()
-    wrong, made = verdict(postgres_url)
-    assert wrong == NOTHING_WRONG
-    assert made > 0
-    assert failures > 0
+    cut(postgres_url, kind, COUNT, random.Random(38), tally)
+    check(tally, postgres_url)
+    assert tally["made"] > 0
+    assert tally["cut"] > 0
 
 
 def test_every_kind_is_tried() -> None:
-    assert len(ON_SQLITE) == 9
-    assert len(ON_POSTGRES) == 11
+    assert (len(ON_MEMORY), len(ON_SQLITE), len(ON_POSTGRES)) == (2, 9, 11)
+
+
+def test_the_ears_hear(tmp_path: Path, postgres_url: str) -> None:
+    """A wake-up from a transaction that is rolled back would be counted, by each of those who listen."""
+    for url in (f"sqlite:///{tmp_path}/s.db", postgres_url, "memory://ears"):
+        with rota.open(url) as store:
+            store.queue("q").enqueue(1)
+            with Ears(store, url) as ears:
+                assert ears.heard() == 0
+                store._core.wakeups.wake("q:q")
+                assert ears.heard() >= (2 if url.startswith("postgresql") else 1)

@@ -96,8 +96,9 @@ class AsyncTransaction(TransactionBase):
             self._over()
 
     async def __aenter__(self) -> AsyncTransaction:
-        self._beginning()
+        self._check_new()
         try:
+            self._beginning()
             self._engine = await self._core.engine.abegin()
         except BaseException:
             self._failed_to_begin()

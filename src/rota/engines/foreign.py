@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+from rota.errors import TransactionAborted, TransactionError
+
 Library = Literal["sqlite3", "psycopg", "asyncpg", "sqlalchemy", "django"]
 
 ACCEPTED = (
@@ -68,6 +70,19 @@ def django_wrapper(given: Any) -> Any:
     real = given if wrapper is None else wrapper[given._alias]
     real.ensure_connection()
     return real
+
+
+def check_django(wrapper: Any, url: str) -> None:
+    """Refuse where Django's own cursor would: in a block that is to be rolled back, and in another thread."""
+    if wrapper.needs_rollback:
+        raise TransactionAborted(
+            f"{url}: an exception left an inner block of this transaction.atomic(), so Django rolls it back: run it "
+            "again"
+        )
+    try:
+        wrapper.validate_thread_sharing()
+    except Exception as error:
+        raise TransactionError(f"{url}: tx= cannot be used here: {error}") from error
 
 
 def django_autocommits(wrapper: Any) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import LeaseLost, TransactionError
 from rota.facade.core import Core
+from rota.holders import current_task
 
 if TYPE_CHECKING:
     from rota.contract import EngineTransaction
@@ -50,13 +52,15 @@ class TransactionBase(Scope):
     """A transaction of a store: new, then open, then ended."""
 
     _asynchronous: bool
+    _engine: EngineTransaction | None = None
 
     def __init__(self, core: Core) -> None:
         super().__init__(core)
-        self._engine: EngineTransaction | None = None
+        self._engine = None
         self._ended: str | None = None
         self._holder: Any = None
         self._savepoints = 0
+        self._nested: list[SavepointBase] = []
         # Whom to wake after the commit, in order.
         self._addresses: dict[str, None] = {}
 
@@ -79,12 +83,17 @@ class TransactionBase(Scope):
 
     # -- Begin and end -------------------------------------------------------------------------------------------------
 
-    def _beginning(self) -> None:
-        """From here on this thread or task holds a transaction."""
+    def _check_new(self) -> None:
+        """Whether this one can begin, here and now."""
         if self._engine is not None or self._ended is not None:
             raise TransactionError("a transaction is entered once: begin another one with store.transaction()")
         self._core.check_open()
-        self._holder = self._core.engine.holders.enter(asynchronous=self._asynchronous)
+        self._core.engine.holders.check_free()
+
+    def _beginning(self) -> None:
+        """From here on this thread or task holds a transaction."""
+        self._holder = current_task() if self._asynchronous else threading.get_ident()
+        self._core.engine.holders.enter(self._holder)
 
     def _failed_to_begin(self) -> None:
         self._core.engine.holders.leave(self._holder)
@@ -98,8 +107,8 @@ class TransactionBase(Scope):
 
     def _over(self) -> None:
         """Whoever held it holds it no more."""
-        self._engine = None
         self._core.engine.holders.leave(self._holder)
+        self._engine = None
 
     def _wake(self) -> None:
         for address in self._addresses:
@@ -124,16 +133,23 @@ class SavepointBase:
         if self._name:
             raise TransactionError("a savepoint is entered once: make another one with tx.savepoint()")
         transaction._savepoints += 1
+        transaction._nested.append(self)
         self._name = f"rota_{transaction._savepoints}"
         self._addresses = dict(transaction._addresses)
         return engine
 
     def _ending(self, *, undone: bool) -> EngineTransaction | None:
-        """None: the transaction itself is over."""
+        """None: the transaction itself is over. What is nested in it ends with it."""
         transaction = self._transaction
+        if transaction._ended is not None:
+            return None
+        nested = transaction._nested
+        if self not in nested:
+            raise TransactionError("this savepoint is over, or ended with the one around it: end the inner one first")
+        del nested[nested.index(self) :]
         if undone:
             transaction._addresses = self._addresses
-        return None if transaction._ended is not None else transaction._engine
+        return transaction._engine
 
 
 def scope(core: Core, tx: Tx, *, asynchronous: bool) -> Scope:

@@ -1,8 +1,8 @@
-"""One queue's data and its hot verbs: enqueue, claim, settle (Q1-Q10).
+"""One queue's hot verbs: enqueue, claim, settle (Q1-Q10).
 
 The caller holds the lock, but ``enqueue``, ``claim`` and ``ack`` take it themselves, in the cheapest way there is, and
-``claim`` spells out what it could call.
-Dead letters stand in ``queue_letters``, inspection in ``queue_inspect``; ``queue`` is the engine's face.
+``claim`` spells out what it could call. Where jobs are stands in ``queue_places``, dead letters in ``queue_letters``,
+inspection in ``queue_inspect``; ``queue`` is the engine's face.
 """
 
 from __future__ import annotations
@@ -12,51 +12,17 @@ from heapq import heappush
 
 from rota import rules
 from rota.memory.jobs import Job
-from rota.memory.keys import Keys
-from rota.memory.lanes import JobLane, Lanes
-from rota.memory.pins import Pin, Pins
-from rota.memory.schedule import FREE, Agenda, DeadlineTimers, Timers
-from rota.memory.shared import Shared
-from rota.records import DeadJobRow, JobClaim, JobRow, NewJob
+from rota.memory.pins import Pin
+from rota.memory.queue_places import JobPlaces
+from rota.memory.schedule import FREE
+from rota.records import JobClaim, NewJob
 
 # A named tuple's own constructor costs twice as much.
 _new_row = tuple.__new__
 
 
-class QueueState:
+class QueueState(JobPlaces):
     """One queue."""
-
-    def __init__(self, shared: Shared, name: str) -> None:
-        self.shared = shared
-        self.name = name
-        self.suspended_at: int | None = None
-        self.jobs: dict[int, Job] = {}
-        self.lanes: Lanes[JobLane] = Lanes(JobLane)
-        self.delayed = Timers()
-        self.deadlines = DeadlineTimers()
-        self.processing = 0
-        self.lapsed: dict[int, Job] = {}
-        """Processing jobs back in their lanes, for their claim lapsed."""
-        self.exhausted: dict[int, Job] = {}
-        """Processing jobs whose last claim lapsed: the next claim buries them (Q4)."""
-        self.expired: dict[int, Job] = {}
-        """Jobs out of their lanes, for they expired: only the sweep buries them (Q12)."""
-        self.expired_until = FREE
-        """The latest expiry among them."""
-        self.latest = FREE
-        """The latest instant that ever counted as past for a job here; a clock behind it has gone back (C9)."""
-        self.expiries = Agenda(self._expires_at)
-        self.keys = Keys()
-        self.pinned = Pins()
-        self.letters: dict[int, DeadJobRow] = {}
-        self.letter_of: dict[int, int] = {}
-        self.letters_by_end = Agenda(lambda until, letter_id: letter_id in self.letters)
-        self.done: dict[int, JobRow] = {}
-        self.done_by_end = Agenda(lambda until, job_id: job_id in self.done)
-
-    def _expires_at(self, when: int, job_id: int) -> bool:
-        job = self.jobs.get(job_id)
-        return job is not None and job.expires_at == when
 
     # -- Enqueue -----------------------------------------------------------------------------------------------------
 
@@ -120,23 +86,6 @@ class QueueState:
                 self.latest = now
             lane.push(job)
         return number
-
-    def place(self, job: Job, now: int) -> None:
-        """Put a live job that is nowhere where it belongs."""
-        if job.deadline != FREE:
-            if not rules.lapsed(job.deadline, now):
-                self.deadlines.add(job, job.deadline, job.token)
-            elif rules.exhausted(job.attempts, job.spec.stamp.max_attempts):
-                self.exhausted[job.id] = job
-            else:
-                self.lapsed[job.id] = job
-                job.lane.push(job)
-        elif job.run_at > now:
-            self.delayed.add(job, job.run_at, job.id)
-        else:
-            if now > self.latest:
-                self.latest = now
-            job.lane.push(job)
 
     # -- Claim -------------------------------------------------------------------------------------------------------
 
@@ -213,44 +162,6 @@ class QueueState:
             except RuntimeError:
                 pass  # Interrupted while it waited for the lock.
 
-    def advance(self, now: int) -> None:
-        """Move jobs to where they belong by now. Nothing of it shows from outside."""
-        if self.delayed.live and self.delayed.due(now + 1):
-            while (job := self.delayed.take(now + 1)) is not None:
-                assert isinstance(job, Job)
-                self.place(job, now)
-        if self.deadlines.live and self.deadlines.due(now):
-            for job in self.deadlines.lapsed(now):
-                assert isinstance(job, Job)
-                self.place(job, now)
-            self.latest = max(self.latest, now)
-        if now < self.expired_until:
-            # The clock has gone back: some may not be expired any more (C9).
-            hidden, self.expired, self.expired_until = self.expired, {}, FREE
-            for job in hidden.values():
-                self.place(job, now)
-
-    def next_ready(self, lane: JobLane, now: int) -> Job | None:
-        """Take the first claimable job of the lane. What is in it was due once; everything is checked again."""
-        while True:
-            job: Job | None = lane.pop()
-            if job is None:
-                return None
-            deadline = job.deadline
-            if deadline >= now or (deadline == FREE and job.run_at > now):
-                # The clock has gone back (C9): its holder is valid again, or it is not due yet.
-                self.lapsed.pop(job.id, None)
-                self.place(job, now)
-            elif job.expires_at is not None and job.expires_at <= now:
-                self.lapsed.pop(job.id, None)
-                self._hide(job, job.expires_at)
-            else:
-                return job
-
-    def _hide(self, job: Job, expires_at: int) -> None:
-        self.expired[job.id] = job
-        self.expired_until = max(self.expired_until, expires_at)
-
     def _bury_exhausted(self, now: int) -> None:
         """Q4: the claimable jobs whose attempts are used up die, by deadline, then token."""
         exhausted, self.exhausted = self.exhausted, {}
@@ -258,7 +169,7 @@ class QueueState:
             if not rules.lapsed(job.deadline, now):
                 self.place(job, now)
             elif job.expires_at is not None and job.expires_at <= now:
-                self._hide(job, job.expires_at)
+                self.hide(job, job.expires_at)
             else:
                 self.bury(job, rules.MAX_ATTEMPTS, None, now)
 
@@ -392,7 +303,7 @@ class QueueState:
             self.deadlines.renew(job, deadline)
         else:
             # It was found lapsed, then the clock went back.
-            job = self._elsewhere(job)
+            job = self.elsewhere(job)
             job.deadline = deadline
             self.place(job, now)
 
@@ -400,15 +311,18 @@ class QueueState:
 
     def pin(self, job_id: int, owner: object) -> Pin:
         """Take a processing job out of reach."""
-        job = self._elsewhere(self.jobs[job_id])
+        job = self.elsewhere(self.jobs[job_id])
         pin = self.pinned[job_id] = Pin(owner, job.token, job.deadline)
         job.token = 0
         return pin
 
     def unpin(self, job_id: int) -> None:
-        """Back to where it belongs by now."""
+        """Back to where it belongs by now; quiet if it was not pinned after all."""
+        pin = self.pinned.pop(job_id, None)
+        if pin is None:
+            return
         job = self.jobs[job_id]
-        job.token = self.pinned.pop(job_id).token
+        job.token = pin.token
         self.place(job, self.shared.now())
 
     def bare_claim(self, job_id: int, worker_id: str) -> JobClaim | None:
@@ -424,60 +338,6 @@ class QueueState:
 
     def _to_pending(self, job: Job, run_at: int, now: int) -> None:
         self.processing -= 1
-        job = self._elsewhere(job)
+        job = self.elsewhere(job)
         job.back_to_pending(run_at)
         self.place(job, now)
-
-    def _elsewhere(self, job: Job) -> Job:
-        """Take a job that lives on out of where it is; what it is from here on, for it may have to be a copy."""
-        if job.queued:
-            self.lapsed.pop(job.id, None)
-            alive: Job = job.lane.replaced(job)
-            self.jobs[job.id] = alive
-            return alive
-        self._take_out(job)
-        return job
-
-    # -- Ends --------------------------------------------------------------------------------------------------------
-
-    def bury(self, job: Job, reason: str, error: str | None, now: int) -> None:
-        """Make a live job a dead letter (D1)."""
-        letter_id = self.shared.next_letter()
-        self.letters[letter_id] = job.letter(letter_id, reason, error, now)
-        self.letter_of[job.id] = letter_id
-        until = rules.retained_until(now, job.spec.stamp.dead_letter_retention)
-        if until is not None:
-            self.letters_by_end.put(until, letter_id, len(self.letters))
-        self.remove(job)
-
-    def remove(self, job: Job) -> None:
-        """A job is no longer live."""
-        del self.jobs[job.id]
-        if job.deadline == FREE:
-            self._take_out(job)
-        else:
-            self.processing -= 1
-            if job.timer is not None:
-                self.deadlines.drop(job)
-            else:
-                self._take_out(job)
-        lane = job.lane
-        lane.living -= 1
-        if not lane.living:
-            self.lanes.unused(lane)
-        key = job.spec.key
-        if key is not None:
-            self.keys.ended(key, job.id)
-
-    def _take_out(self, job: Job) -> None:
-        if job.timer is not None:
-            if job.deadline == FREE:
-                self.delayed.drop(job)
-            else:
-                self.deadlines.drop(job)
-        elif job.queued:
-            self.lapsed.pop(job.id, None)
-            job.lane.discard(job)
-        else:
-            self.expired.pop(job.id, None)
-            self.exhausted.pop(job.id, None)

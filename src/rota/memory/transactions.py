@@ -225,9 +225,8 @@ class QueueVerbs:
         if pin is None:
             if state.valid(claim, now) is None:
                 return None
-            pin = state.pin(claim.id, self._tx)
             self._tx.hold(partial(state.unpin, claim.id))
-            return pin
+            return state.pin(claim.id, self._tx)
         if pin.settled or pin.token != claim.token or rules.lapsed(pin.deadline, now):
             return None
         return pin if state.jobs[claim.id].worker_id == claim.worker_id else None
@@ -308,9 +307,8 @@ class TransportVerbs:
             group, _ = state.leased(claim)
             if group is None or (unlapsed_at is not None and rules.lapsed(group.deadline, unlapsed_at)):
                 return None
-            pin = state.pin(claim.group_id, self._tx)
             self._tx.hold(partial(state.unpin, claim.group_id))
-            return pin
+            return state.pin(claim.group_id, self._tx)
         if pin.settled or pin.token != claim.token:
             return None
         return None if unlapsed_at is not None and rules.lapsed(pin.deadline, unlapsed_at) else pin

@@ -349,9 +349,12 @@ class TransportState:
         return pin
 
     def unpin(self, group_id: str) -> None:
-        """Leased as before; the next claim finds out whether it has lapsed."""
+        """Leased as before; the next claim finds out whether it has lapsed. Quiet if it was not pinned after all."""
+        pin = self.pinned.pop(group_id, None)
+        if pin is None:
+            return
         group = self.groups[group_id]
-        group.token = self.pinned.pop(group_id).token
+        group.token = pin.token
         self.deadlines.add(group, group.deadline, group.token)
 
     def leased(self, claim: LeaseClaim) -> tuple[Group | None, Message | None]:

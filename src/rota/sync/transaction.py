@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import _thread
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rota import names, rules
+from rota.errors import RotaError
 from rota.facade.transactions import SavepointBase, TransactionBase
 from rota.sync.queue import Queue
 from rota.sync.transport import Transport
 from rota.units import Duration, Instant
 from rota.wakeups import channel_address
+
+if TYPE_CHECKING:
+    from rota.contract import EngineTransaction
 
 
 class Transaction(TransactionBase):
@@ -90,13 +95,16 @@ class Transaction(TransactionBase):
             engine.commit(self._wake)
         except BaseException:
             self._ended = "failed to commit"
+            # Interrupted before it came to that, it is still open.
+            engine.rollback()
             raise
         finally:
             self._over()
 
     def __enter__(self) -> Transaction:
-        self._beginning()
+        self._check_new()
         try:
+            self._beginning()
             self._engine = self._core.engine.begin()
         except BaseException:
             self._failed_to_begin()
@@ -112,6 +120,21 @@ class Transaction(TransactionBase):
             self._commit()
         else:
             self.rollback()
+
+    def __del__(self) -> None:
+        """A signal that interrupted the very beginning of ``__exit__`` left it open: not for ever."""
+        engine = self._engine
+        if engine is not None:
+            self._over()
+            # Elsewhere: this may be the garbage collector, in the middle of anything.
+            _thread.start_new_thread(_abandoned, (engine,))
+
+
+def _abandoned(engine: EngineTransaction) -> None:
+    try:
+        engine.rollback()
+    except RotaError:
+        pass
 
 
 class Savepoint(SavepointBase):

@@ -28,8 +28,11 @@ _NO_SCHEMA = frozenset({"42P01", "42883", "42703", "3F000"})
 # The session ends: admin_shutdown, crash_shutdown, database_dropped, idle_session_timeout; cannot_connect_now.
 _SESSION_OVER = frozenset({"57P01", "57P02", "57P04", "57P05", "57P03"})
 
-# in_failed_sql_transaction: an earlier statement failed.
-_FAILED = "25P02"
+# insufficient_privilege.
+_NO_RIGHT = "42501"
+# Of these errors is said what they are, in a transaction too; all others just abort it.
+_TELLING = _FULL | _NO_SCHEMA | {_NO_RIGHT}
+_READ_ONLY = "25006"
 # Said by a session that ends in good order: admin_shutdown, idle_session_timeout.
 _GOODBYES = frozenset({"57P01", "57P05"})
 
@@ -105,9 +108,15 @@ class Translator:
                 ),
                 error,
             )
-        if lost or code is None or code in CONFLICTS or code in _BUSY or code == _FAILED:
-            return self.aborted(error)
-        return self.refused(error)
+        if code == _READ_ONLY:
+            return self.misused(error)
+        if not lost and code in _TELLING:
+            return self.refused(error)
+        return self.aborted(error)
+
+    def misused(self, error: BaseException) -> RotaError:
+        """The connection, or its transaction, is not one for this."""
+        return self._chained(TransactionError(f"{self.told(error)}: tx= cannot be used here"), error)
 
     def refused(self, error: BaseException) -> RotaError:
         """The server answered with an error: the statement did nothing."""
@@ -129,7 +138,7 @@ class Translator:
                 ),
                 error,
             )
-        if code == "42501":
+        if code == _NO_RIGHT:
             return self._chained(
                 EngineUnavailable(
                     f"{told}: the role lacks a right (see the roles in the guide), nothing was changed", lasting=True

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import psycopg
+from psycopg.adapt import AdaptersMap
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int8Dumper
@@ -37,6 +38,8 @@ _STANDINGS: dict[Any, Standing] = {
     TransactionStatus.INTRANS: "open",
     TransactionStatus.ACTIVE: "open",
 }
+# What drivers say of themselves, not the server: as that another statement is under way on the connection.
+_MISUSES = frozenset({"InterfaceError", "ProgrammingError"})
 # Connections of which it is known where they lead, by the driver's own object: one look is a round trip.
 _known: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 
@@ -112,9 +115,15 @@ class Borrowed(Verbs):
 
     def _failure(self, error: Exception) -> Exception:
         original: Exception = getattr(error, "orig", None) or error
+        errors = self.engine.errors
+        if isinstance(original, UnicodeError):
+            return errors.misused(original)
         if type(original).__module__.partition(".")[0] not in _DRIVERS and not isinstance(original, OSError):
             return error
-        return self.engine.errors.in_transaction(original, lost=self._lost())
+        lost = self._lost()
+        if not lost and getattr(original, "sqlstate", None) is None and _MISUSES & _names(original):
+            return errors.misused(original)
+        return errors.in_transaction(original, lost=lost)
 
     def _lost(self) -> bool:
         return bool(getattr(self._driver(), "closed", False))
@@ -129,10 +138,27 @@ class Borrowed(Verbs):
         """Nobody tells: who waits polls."""
 
 
+# As psycopg has them, whatever types the connection's owner has taught it.
+_ADAPTERS = AdaptersMap(psycopg.adapters)
+_ADAPTERS.register_dumper(int, Int8Dumper)
+
+
+class _Cursor(psycopg.Cursor[Any]):
+    """For threads."""
+
+    adapters = _ADAPTERS
+
+
+class _AsyncCursor(psycopg.AsyncCursor[Any]):
+    """For event loops."""
+
+    adapters = _ADAPTERS
+
+
 class Psycopg(Borrowed):
     """Verbs on a ``psycopg.Connection``."""
 
-    _cursors: Any = psycopg.Cursor
+    _cursors: Any = _Cursor
 
     def _standing(self) -> Standing:
         return _STANDINGS.get(self.connection.pgconn.transaction_status, "failed")
@@ -141,10 +167,8 @@ class Psycopg(Borrowed):
         return bool(self.connection.autocommit)
 
     def _cursor(self) -> Any:
-        # Of our own: neither the connection's row factory nor what it does with integers counts.
-        cursor = self._cursors(self.connection, row_factory=tuple_row)
-        cursor.adapters.register_dumper(int, Int8Dumper)
-        return cursor
+        # Of our own: the connection's row factory does not count.
+        return self._cursors(self.connection, row_factory=tuple_row)
 
     def _reply(self, block: Block, values: Any) -> Any:
         cursor = self._cursor()
@@ -156,7 +180,7 @@ class AsyncPsycopg(Psycopg):
     """Verbs on a ``psycopg.AsyncConnection``."""
 
     advice = "write async with connection.transaction()"
-    _cursors = psycopg.AsyncCursor
+    _cursors = _AsyncCursor
 
     async def _areply(self, block: Block, values: Any) -> Any:
         cursor = self._cursor()
@@ -177,6 +201,10 @@ class Django(Psycopg):
 
     def _autocommits(self) -> bool:
         return foreign.django_autocommits(self._wrapper)
+
+    def _check_begun(self) -> None:
+        foreign.check_django(self._wrapper, self.engine.url)
+        super()._check_begun()
 
     def on_commit(self, act: Callable[[], None]) -> None:
         foreign.django_on_commit(self._wrapper, self._acting(act))
@@ -200,7 +228,8 @@ class Asyncpg(Borrowed):
         return getattr(self.connection, "_con", self.connection)
 
     def _lost(self) -> bool:
-        return bool(self.connection.is_closed())
+        # A pool's connection that was given back is none.
+        return self._driver() is not None and bool(self.connection.is_closed())
 
     async def _areply(self, block: Block, values: Any) -> Any:
         text = self.engine.runner.text(block.text).decode()
@@ -274,6 +303,10 @@ class Alchemy(Borrowed):
 
     def on_commit(self, act: Callable[[], None]) -> None:
         self._lent.on_commit(self._acting(act))
+
+
+def _names(error: Exception) -> set[str]:
+    return {cls.__name__ for cls in type(error).__mro__}
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
-import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
@@ -22,6 +21,7 @@ from rota.engines.postgres.notes import GroupNotes, JobNotes
 from rota.engines.postgres.running import BEGIN
 from rota.engines.postgres.sessions import Session, is_alive
 from rota.engines.postgres.verbs import BoundVerb, verb
+from rota.engines.turns import Turns
 from rota.errors import RotaError, TransactionAborted, TransactionError
 from rota.sql.drive import Block, Op
 from rota.units import MICROSECONDS
@@ -51,7 +51,7 @@ class Verbs:
         self._views: dict[int, tuple[Any, Any]] = {}
         self._notes: list[JobNotes | GroupNotes] = []
         # Threads, or tasks, that use one transaction take turns.
-        self._turn = threading.Lock()
+        self._turns = Turns()
         self._loop_turn = asyncio.Lock()
 
     def queue(self, queue: PostgresQueue) -> PostgresQueue:
@@ -104,24 +104,26 @@ class Verbs:
 
     def run(self, verb: BoundVerb[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """Run a verb in this thread."""
-        with self._turn:
-            before = self._before(verb)
-            if before is not None:
-                self.engine.runner.carry_out(before, (), {})
-            op = verb.op(*args, **kwargs)
-            reply: Any = None
-            try:
-                self._check()
-                while True:
-                    block, values = op.send(reply)
-                    reply = self._reply(block, values)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            except Exception as error:
-                self._raise(error)
-            finally:
-                op.close()
+        return self._turns.take(lambda: self._run(verb, args, kwargs))
+
+    def _run(self, verb: BoundVerb[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        before = self._before(verb)
+        if before is not None:
+            self.engine.runner.carry_out(before, (), {})
+        op = verb.op(*args, **kwargs)
+        reply: Any = None
+        try:
+            self._check()
+            while True:
+                block, values = op.send(reply)
+                reply = self._reply(block, values)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        except Exception as error:
+            self._raise(error)
+        finally:
+            op.close()
 
     async def arun(self, verb: BoundVerb[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """Run a verb on the running loop."""
@@ -237,6 +239,7 @@ class PostgresTransaction(Verbs):
         self._session = session
         self._give = give
         self._process = os.getpid()
+        self._is_over = False
         self.connection = session.connection
 
     @property
@@ -272,22 +275,23 @@ class PostgresTransaction(Verbs):
         then()
 
     def _roll_back(self) -> None:
-        if os.getpid() == self._process:
+        if os.getpid() == self._process and not self._is_over:
             try:
                 self.engine.runner.roll_back(self._session)
             finally:
                 self._end()
 
     async def _aroll_back(self) -> None:
-        if os.getpid() == self._process:
+        if os.getpid() == self._process and not self._is_over:
             try:
                 await self.engine.runner.aroll_back(self._session)
             finally:
                 self._end()
 
     def _end(self) -> None:
-        if os.getpid() != self._process:
+        if os.getpid() != self._process or self._is_over:
             return
+        self._is_over = True
         connection = self.connection
         # Whoever was given the connection may have set these.
         connection.row_factory = psycopg.rows.tuple_row

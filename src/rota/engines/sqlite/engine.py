@@ -110,6 +110,8 @@ class SqliteEngine:
         """Run an operation in a write transaction of its own; ``now`` is its first argument."""
         lock = self.write_lock
         if not lock.acquire(blocking=False):
+            if self.holders:
+                self.holders.check()
             self._wait_for(lock)
         try:
             cursor = self._begin()
@@ -153,7 +155,7 @@ class SqliteEngine:
             self.checkpointer.consider(cursor.connection)
 
     def begin(self) -> SqliteTransaction:
-        """A transaction on the writer, which is its own until it ends."""
+        """A transaction on the writer, which is its own until it ends. Who begins it is noted as its holder before."""
         lock = self.write_lock
         if not lock.acquire(blocking=False):
             self._wait_for(lock)
@@ -236,8 +238,6 @@ class SqliteEngine:
             self._roll_back(cursor)
 
     def _wait_for(self, lock: threading.Lock) -> None:
-        if self.holders:
-            self.holders.check()
         if not lock.acquire(timeout=min(self.busy_timeout, threading.TIMEOUT_MAX)):
             raise EngineBusy(
                 f"{self.path}: another thread of this process held the writer for {self.busy_timeout} seconds, "
@@ -396,6 +396,9 @@ class SqliteEngine:
 
     def before_fork(self, deadline: float) -> None:
         """Let the verbs of other threads end, and close the connections."""
+        if self.holders.here():
+            # It would wait for a transaction of its own; the child refuses the file, as after waiting in vain.
+            return
         for lock in (self.write_lock, self._read_lock):
             if not lock.acquire(timeout=all_forks.left(deadline)):
                 return

@@ -21,6 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SNAPSHOT = sqlite3.SQLITE_BUSY_SNAPSHOT
+_WRITES_NOTHING = "DELETE FROM rota_jobs WHERE 0"
 
 
 def adopt(engine: SqliteEngine, given: Any, *, asynchronous: bool) -> EngineTransaction:
@@ -68,6 +69,8 @@ class Borrowed(Verbs):
         """Be in a transaction of this file, or begin the one that Python would begin with the next write."""
         self._check_file(cursor)
         if self._in_transaction():
+            # Be the writer before anything is read. SQLite waits for others here; where it has read, it fails at once.
+            cursor.execute(_WRITES_NOTHING)
             return
         if self._autocommits():
             raise TransactionError(f"{self.path}: {self._advice()}")
@@ -125,6 +128,10 @@ class Django(Borrowed):
             raise foreign.other_engine(given, engine.url)
         super().__init__(engine, self._wrapper.connection)
 
+    def _begin(self, cursor: Any) -> None:
+        foreign.check_django(self._wrapper, self.path)
+        super()._begin(cursor)
+
     def _autocommits(self) -> bool:
         return foreign.django_autocommits(self._wrapper)
 
@@ -144,6 +151,9 @@ class Alchemy(Borrowed):
 
     def _lent(self, act: Callable[[Any], T]) -> T:
         try:
+            name, _ = self._lending.dialect
+            if name != "sqlite":
+                raise foreign.other_engine(self.connection, self.engine.url)
             return self._begun(act)
         except Exception as error:
             original = getattr(error, "orig", None)

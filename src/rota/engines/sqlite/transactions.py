@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rota.clock import wall_clock
 from rota.engines.sqlite.failures import is_busy, translated
+from rota.engines.turns import Turns
 from rota.errors import RotaError, TransactionAborted, TransactionError
 from rota.sql import channels
 from rota.sql.drive import Cursor, Op, run
@@ -30,14 +31,16 @@ T = TypeVar("T")
 _VERB = "rota_verb"
 
 
-class _Known(set[str]):
-    """Queues first used in one transaction, known to nobody else before it is committed, and those known to all."""
+class _Known:
+    """Queues that are there for sure. What this transaction stores may yet be undone, by statements of the caller's."""
 
     def __init__(self, committed: set[str]) -> None:
         self._committed = committed
 
     def __contains__(self, name: object) -> bool:
-        return name in self._committed or super().__contains__(name)
+        return name in self._committed
+
+    def add(self, name: str) -> None: ...
 
 
 class Verbs:
@@ -85,14 +88,13 @@ class Verbs:
 
     def rollback_to(self, name: str) -> None:
         # What was noted in this transaction may be gone now.
-        self.known_queues.clear()
         self._views.clear()
         try:
             self._command(f"ROLLBACK TO {name}")
             self._command(f"RELEASE {name}")
         except RotaError:
-            # The transaction is over; whoever commits it is told.
-            pass
+            # The transaction is over, or as good as that; whoever commits it is told.
+            self._failed = True
 
     def _command(self, text: str) -> None:
         raise NotImplementedError
@@ -133,30 +135,28 @@ class SqliteTransaction(Verbs):
         self._lock = lock
         self.connection = cursor.connection
         self._process = os.getpid()
+        self._is_over = False
         # Threads that use one transaction take turns.
-        self._turn = threading.Lock()
+        self._turns = Turns()
 
     def write(self, op: Callable[..., Op[T]], *values: Any) -> T:
         """An operation in this transaction."""
-        with self._turn:
-            self._check()
-            try:
-                return self._guarded(self._cursor, op, values)
-            except sqlite3.Error as error:
-                raise self._failure(error) from error
+        return self._turns.take(lambda: self._checked(lambda: self._guarded(self._cursor, op, values)))
 
     def _command(self, text: str) -> None:
-        with self._turn:
-            self._check()
-            try:
-                self._cursor.execute(text)
-            except sqlite3.Error as error:
-                raise self._failure(error) from error
+        self._turns.take(lambda: self._checked(lambda: self._cursor.execute(text)))
+
+    def _checked(self, act: Callable[[], T]) -> T:
+        self._check()
+        try:
+            return act()
+        except sqlite3.Error as error:
+            raise self._failure(error) from error
 
     def _check(self) -> None:
         if os.getpid() != self._process:
             raise self._aborted("it is the parent's of this forked process")
-        if not self._in_transaction():
+        if self._failed or not self._in_transaction():
             raise self._over()
 
     def _over(self) -> RotaError:
@@ -175,18 +175,21 @@ class SqliteTransaction(Verbs):
         """Make it visible, and give the writer back."""
         if os.getpid() != self._process:
             raise self._aborted("it is the parent's of this forked process")
-        whole = self._in_transaction()
-        self.engine.end(self._cursor, self._lock, commit=whole)
+        whole = self._in_transaction() and not self._failed
+        self._end(commit=whole)
         if not whole:
             raise self._over()
-        self.engine.known_queues |= self.known_queues
         then()
 
     def rollback(self) -> None:
-        """Undo it, and give the writer back."""
-        if os.getpid() != self._process:
-            return
-        self.engine.end(self._cursor, self._lock, commit=False)
+        """Undo it, and give the writer back; quiet when it is over."""
+        if os.getpid() == self._process:
+            self._end(commit=False)
+
+    def _end(self, *, commit: bool) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self.engine.end(self._cursor, self._lock, commit=commit)
 
     def acall(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run a verb in the thread of transactions; it runs to its end even if its awaiting task is cancelled."""

@@ -363,6 +363,32 @@ class TransactionClauses(Suite):
             second = queue.enqueue(3, tx=tx)
         assert first < second
 
+    def test_X1_transactions_side_by_side(self, store: Any, queue: Any) -> None:
+        """Several at once on one store: nobody is refused because somebody else holds one; they wait if they must."""
+
+        def work(number: int) -> bool:
+            for turn in range(3):
+                with store.transaction() as tx:
+                    queue.enqueue([number, turn], tx=tx)
+                    time.sleep(0.005)
+            return True
+
+        everybody = [Started(work, number) for number in range(4)]
+        assert all(one.result() for one in everybody)
+        assert queue.stats().pending == 12
+
+    def test_X1_savepoints_end_from_the_inside_out(self, store: Any, queue: Any) -> None:
+        """One that ended with the one around it cannot end again."""
+        with store.transaction() as tx:
+            outer, inner = tx.savepoint(), tx.savepoint()
+            outer.__enter__()
+            inner.__enter__()
+            queue.enqueue(1, tx=tx)
+            outer.__exit__(KeyError, KeyError(), None)
+            all_raise(TransactionError, lambda: inner.__exit__(None, None, None))
+            queue.enqueue(2, tx=tx)
+        assert payloads(queue) == [2]
+
     def test_X1_nothing_in_it(self, store: Any, queue: Any) -> None:
         """An empty transaction, and one of empty batches."""
         with store.transaction():
