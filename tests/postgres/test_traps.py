@@ -353,12 +353,12 @@ def test_batches_in_opposite_orders_do_not_deadlock(
         for number in range(size):
             first.publish(f"g{number:02}", "1")
         rows = first.claim_groups(None, size, 60 * SECOND)
-        columns = [[row["group_id"] for row in rows], [row["token"] for row in rows], [row["seq"] for row in rows]]
+        columns = [[row["token"] for row in rows]]
         function, head = "ack_messages", ("t",)
         if not guarded:
             one_by_one = (
-                'FOR i IN 1 .. cardinality(p_groups) LOOP PERFORM pg_sleep(0.002) FROM (SELECT 1 FROM "rota".groups'
-                " WHERE transport = p_transport AND group_id = p_groups[i] FOR NO KEY UPDATE) g; END LOOP;\n"
+                'FOR i IN 1 .. cardinality(p_tokens) LOOP PERFORM pg_sleep(0.002) FROM (SELECT 1 FROM "rota".groups'
+                " WHERE token = p_tokens[i] FOR NO KEY UPDATE) g; END LOOP;\n"
             )
             sabotage(postgres_url, function, (begin, one_by_one))
     forth = Running(lambda: first.call(function, *head, *columns))

@@ -211,27 +211,27 @@ def _lease(
     ruling: TransportOptions,
 ) -> Op[list[LeaseClaim]]:
     """Lease these groups, in this order."""
-    token = (yield from keys.advance("token", len(ready))) - len(ready)
+    first = token = (yield from keys.advance("token", len(ready))) - len(ready) + 1
     deadline = now + visibility
     leases: list[LeaseClaim] = []
-    holds: list[tuple[Any, ...]] = []
-    counts: list[tuple[Any, ...]] = []
+    groups: list[int] = []
+    seqs: list[int] = []
     for group, group_id, priority, seq, event, headers, deliveries, published_at in ready:
-        token += 1
-        holds.append((token, token, seq, deadline, now, now, worker_id, group))
-        counts.append((seq,))
+        groups.append(group)
+        seqs.append(seq)
         # fmt: off
         leases.append(_new_row(LeaseClaim, (
             seq, group_id, event, token, worker_id, deliveries + 1, deadline, priority,
             None if headers is None else headers_of(headers), published_at, ruling.backoff_base,
         )))
         # fmt: on
+        token += 1
     if len(ready) == 1:
-        yield SQL.lease, holds[0]
-        yield SQL.deliver, counts[0]
+        yield SQL.lease, (first, deadline, now, worker_id, groups[0])
+        yield SQL.deliver, (seqs[0],)
     else:
-        yield SQL.lease, holds
-        yield SQL.deliver, counts
+        yield SQL.lease_all, (first, deadline, now, worker_id, json.dumps(groups))
+        yield SQL.deliver_all, (json.dumps(seqs),)
     return leases
 
 
@@ -267,14 +267,21 @@ def ack(now: int, transport: str, claim: LeaseClaim) -> Op[bool]:
 
 def ack_batch(now: int, transport: str, claims: Sequence[LeaseClaim]) -> Op[int]:
     """Ack what is valid, each once."""
-    # fmt: off
-    acked: int = yield SQL.ack, [(c.seq, transport, c.group_id, c.token) for c in claims]
-    # fmt: on
-    if acked:
-        fences = [(transport, c.group_id, c.token) for c in claims]
-        if (yield SQL.drop_empty, fences) < acked:
-            yield SQL.free, fences
-    return acked
+    fences = {(claim.seq, claim.token) for claim in claims}
+    asked = dict.fromkeys([claim.seq for claim in claims])
+    acked: list[int] = []
+    empty: list[int] = []
+    others: list[int] = []
+    for seq, group, token, more in (yield SQL.tokens, (json.dumps([*asked]), transport)):
+        if (seq, token) in fences:
+            acked.append(seq)
+            (others if more else empty).append(group)
+    yield SQL.drop_messages, (json.dumps(acked),)
+    if empty:
+        yield SQL.drop_groups, (json.dumps(empty),)
+    if others:
+        yield SQL.free_all, (json.dumps(others),)
+    return len(acked)
 
 
 def nack(now: int, transport: str, claim: LeaseClaim, delay: int, error: str | None) -> Op[bool]:

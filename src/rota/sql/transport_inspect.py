@@ -92,7 +92,7 @@ def explain(now: int, transport: str, group_id: str) -> Op[ExplanationRow]:
     """Why a group is not claimable now."""
     ((transport_suspended_at, suspended_at),) = yield SQL.group_and_suspension, (transport, group_id)
     rows = yield SQL.group, (transport, group_id)
-    _, deadline, held_since, leased_seq, worker_id = rows[0] if rows else (None,) * 5
+    _, deadline, held_since, token, worker_id = rows[0] if rows else (None,) * 5
     return rules.explain_group(
         now=now,
         transport_suspended_at=transport_suspended_at,
@@ -100,7 +100,7 @@ def explain(now: int, transport: str, group_id: str) -> Op[ExplanationRow]:
         messages=len(rows),
         held_since=held_since,
         held_until=deadline,
-        leased=leased_seq is not None,
+        leased=token is not None,
         worker_id=worker_id,
     )
 

@@ -16,7 +16,7 @@ from rota.engines.postgres.failures import Translator
 from rota.engines.postgres.listening import PostgresWakeups, hashed, notification
 from rota.engines.postgres.loops import LoopPools, cancellation
 from rota.engines.postgres.running import Runner
-from rota.engines.postgres.sending import SEND
+from rota.engines.postgres.sending import SEND, SEND_ONE
 from rota.engines.postgres.sessions import Pool
 from rota.engines.postgres.verbs import BoundVerb, reading_verb, verb
 from rota.holders import Holders
@@ -210,7 +210,10 @@ class PostgresEngine:
     def send(self, addresses: list[str]) -> Op[int]:
         """Wake waiters at these addresses in other processes; how many notifications it took."""
         told = [f"w{self._listening.mark}{hashed(address)}" for address in addresses]
-        ((count,),) = yield SEND, (self._listening.lock_key, self._listening.channel, told)
+        lock_key, channel = self._listening.lock_key, self._listening.channel
+        if len(told) == 1:
+            return len((yield SEND_ONE, (channel, told[0], lock_key)))
+        ((count,),) = yield SEND, (lock_key, channel, told)
         return int(count)
 
     @verb

@@ -203,9 +203,7 @@ class PostgresTransport:
         yield from self._declare(make=True)
         if not claims:
             return 0
-        fences = {(claim.group_id, claim.token): claim.seq for claim in claims}
-        groups, tokens = [group_id for group_id, _ in fences], [token for _, token in fences]
-        ((count,),) = yield SQL.ack_batch, (self.name, texts(groups), numbers(tokens), numbers(list(fences.values())))
+        ((count,),) = yield SQL.ack_batch, (self.name, numbers([claim.token for claim in claims]))
         self._freed(*claims)
         number: int = count
         return number
@@ -223,7 +221,7 @@ class PostgresTransport:
         yield from self._declare(make=True)
         if not claims:
             return 0
-        ordered = sorted(claims, key=lambda claim: claim.group_id)
+        ordered = sorted(claims, key=lambda claim: claim.token)
         groups = texts([claim.group_id for claim in ordered])
         tokens, seqs = numbers([claim.token for claim in ordered]), numbers([claim.seq for claim in ordered])
         ((count,),) = yield SQL.release_batch, (self._now(), self.name, groups, tokens, seqs)

@@ -63,12 +63,21 @@ SELECT seq, event, headers, deliveries, published_at FROM rota_messages WHERE gr
 ORDER BY seq LIMIT 1
 
 -- name: lease
-UPDATE rota_groups SET lane = 0, token = ?, turn = ?, leased_seq = ?, deadline = ?, held_since = ?,
-    last_claimed_at = ?, worker_id = ?
-WHERE id = ?
+UPDATE rota_groups SET lane = 0, token = ?1, turn = ?1, deadline = ?2, held_since = ?3, last_claimed_at = ?3,
+    worker_id = ?4
+WHERE id = ?5
 
 -- name: deliver
 UPDATE rota_messages SET deliveries = deliveries + 1 WHERE seq = ?
+
+-- The same for many, listed in JSON: one statement each costs half of what as many small ones do.
+-- name: lease_all
+UPDATE rota_groups SET lane = 0, token = ?1 + leased.key, turn = ?1 + leased.key, deadline = ?2, held_since = ?3,
+    last_claimed_at = ?3, worker_id = ?4
+FROM json_each(?5) AS leased WHERE rota_groups.id = leased.value
+
+-- name: deliver_all
+UPDATE rota_messages SET deliveries = deliveries + 1 WHERE seq IN (SELECT value FROM json_each(?))
 
 -- A group that lapsed under a clock that went back is held again.
 -- name: hold_again
@@ -84,12 +93,28 @@ DELETE FROM rota_messages WHERE seq = ?
 DELETE FROM rota_groups WHERE transport = ? AND group_id = ? AND token = ?
     AND NOT EXISTS (SELECT 1 FROM rota_messages WHERE group_number = rota_groups.id)
 
+-- Many at once: the token each message's group has, and whether there is another message.
+-- name: tokens
+SELECT m.seq, g.id, g.token, EXISTS (SELECT 1 FROM rota_messages WHERE group_number = g.id AND seq <> m.seq)
+FROM json_each(?) AS asked CROSS JOIN rota_messages m ON m.seq = asked.value
+CROSS JOIN rota_groups g ON g.id = m.group_number AND g.transport = ?
+
+-- name: drop_messages
+DELETE FROM rota_messages WHERE seq IN (SELECT value FROM json_each(?))
+
+-- name: drop_groups
+DELETE FROM rota_groups WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: free_all
+UPDATE rota_groups SET lane = 1, token = NULL, deadline = NULL, held_since = NULL, worker_id = NULL
+WHERE id IN (SELECT value FROM json_each(?))
+
 -- name: free
-UPDATE rota_groups SET lane = 1, token = NULL, leased_seq = NULL, deadline = NULL, held_since = NULL, worker_id = NULL
+UPDATE rota_groups SET lane = 1, token = NULL, deadline = NULL, held_since = NULL, worker_id = NULL
 WHERE transport = ? AND group_id = ? AND token = ?
 
 -- name: park
-UPDATE rota_groups SET lane = 0, token = NULL, leased_seq = NULL, deadline = ?, held_since = ?, worker_id = NULL
+UPDATE rota_groups SET lane = 0, token = NULL, deadline = ?, held_since = ?, worker_id = NULL
 WHERE transport = ? AND group_id = ? AND token = ?
 
 -- name: note_error
@@ -114,7 +139,7 @@ FROM rota_messages CROSS JOIN rota_groups ON rota_groups.id = group_number WHERE
 
 -- Whoever delivered a buried message last may not settle what comes after it.
 -- name: spend
-UPDATE rota_groups SET lane = 1, token = NULL, leased_seq = NULL, deadline = NULL, held_since = NULL, worker_id = NULL
+UPDATE rota_groups SET lane = 1, token = NULL, deadline = NULL, held_since = NULL, worker_id = NULL
 WHERE id = ?
 
 -- name: drop_message

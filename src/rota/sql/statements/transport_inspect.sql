@@ -7,7 +7,7 @@ seq, group_id, event, headers, deliveries, published_at, key, last_error, previo
 letter_id, reason, died_at, {message}, priority
 
 -- name: groups
-SELECT g.group_id, g.priority, g.suspended, g.deadline, g.leased_seq, g.worker_id, g.last_claimed_at,
+SELECT g.group_id, g.priority, g.suspended, g.deadline, g.token, g.worker_id, g.last_claimed_at,
     (SELECT count(*) FROM rota_messages WHERE group_number = g.id),
     (SELECT published_at FROM rota_messages WHERE group_number = g.id ORDER BY seq LIMIT 1)
 FROM rota_groups g WHERE g.transport = ? AND g.group_id > ? ORDER BY g.group_id LIMIT ?
@@ -18,7 +18,7 @@ SELECT
     (SELECT since FROM rota_suspensions WHERE transport = ?1 AND group_id = ?2)
 
 -- name: group
-SELECT id, deadline, held_since, leased_seq, worker_id FROM rota_groups WHERE transport = ? AND group_id = ?
+SELECT id, deadline, held_since, token, worker_id FROM rota_groups WHERE transport = ? AND group_id = ?
 
 -- name: peek
 SELECT m.seq, g.group_id, m.event, m.headers, m.deliveries, m.published_at, m.key, m.last_error, m.previous_error,
@@ -37,9 +37,9 @@ SELECT
         + (SELECT count(*) FROM (SELECT 1 FROM rota_groups
             WHERE lane = 0 AND transport = ?1 AND deadline < ?3 AND suspended = 0 LIMIT ?2)),
     (SELECT count(*) FROM (SELECT 1 FROM rota_groups
-        WHERE lane = 0 AND transport = ?1 AND deadline >= ?3 AND suspended = 0 AND leased_seq IS NOT NULL LIMIT ?2)),
+        WHERE lane = 0 AND transport = ?1 AND deadline >= ?3 AND suspended = 0 AND token IS NOT NULL LIMIT ?2)),
     (SELECT count(*) FROM (SELECT 1 FROM rota_groups
-        WHERE lane = 0 AND transport = ?1 AND deadline >= ?3 AND suspended = 0 AND leased_seq IS NULL LIMIT ?2)),
+        WHERE lane = 0 AND transport = ?1 AND deadline >= ?3 AND suspended = 0 AND token IS NULL LIMIT ?2)),
     (SELECT count(*) FROM (SELECT 1 FROM rota_groups INDEXED BY rota_groups_suspended
         WHERE suspended = 1 AND transport = ?1 LIMIT ?2)),
     (SELECT count(*) FROM (SELECT 1 FROM rota_dead_messages WHERE transport = ?1 LIMIT ?2))

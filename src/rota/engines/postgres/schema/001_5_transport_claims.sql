@@ -226,7 +226,8 @@ BEGIN
             RETURN QUERY UPDATE {schema}.groups g SET lane = 0, token = u.token, turn = u.token, leased_seq = m.seq,
                 deadline = v_now + p_visibility, held_since = v_now, last_claimed_at = v_now, worker_id = p_worker,
                 deliveries = 1 + CASE WHEN g.counted_seq = m.seq THEN g.deliveries ELSE m.deliveries END,
-                counted_seq = m.seq, low_seq = CASE WHEN g.ctid = ANY (v_exact) THEN m.seq ELSE g.low_seq END
+                counted_seq = m.seq,
+                low_seq = CASE WHEN v_exact <> '{}' AND g.ctid IN (SELECT unnest(v_exact)) THEN m.seq ELSE g.low_seq END
             FROM unnest(v_groups, v_turns, v_rows, v_lows, v_tokens) AS u (group_id, turn, ctid, low, token)
                 CROSS JOIN LATERAL (SELECT seq, event, headers, deliveries, published_at FROM {schema}.messages
                     WHERE transport = p_transport AND group_id = u.group_id AND seq >= u.low ORDER BY seq LIMIT 1) m

@@ -43,43 +43,40 @@ BEGIN
     RETURN true;
 END $$;
 
-CREATE FUNCTION {schema}.ack_messages(p_transport text, p_groups text[], p_tokens bigint[], p_seqs bigint[])
-RETURNS integer LANGUAGE plpgsql AS $$
+-- Each by its token, which knows its message.
+CREATE FUNCTION {schema}.ack_messages(p_transport text, p_tokens bigint[]) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
-    v_rows tid[];
     v_groups text[];
     v_seqs bigint[];
+    v_rows tid[];
+    v_more text[];
     v_empty text[];
 BEGIN
     -- In one order everywhere.
-    SELECT array_agg(held.ctid), array_agg(held.seq) INTO v_rows, v_seqs
-    FROM (SELECT g.ctid, u.seq
-        FROM (SELECT * FROM unnest(p_groups, p_tokens, p_seqs) AS u (group_id, token, seq)
-            ORDER BY u.group_id COLLATE "C" OFFSET 0) u
-        CROSS JOIN LATERAL (SELECT ctid FROM {schema}.groups
-            WHERE token = u.token AND (transport, group_id) IS NOT DISTINCT FROM (p_transport, u.group_id)
-            FOR NO KEY UPDATE) g) held;
+    -- That of the tokens: so the index gives them, whatever the order in the array.
     WITH freed AS (
-        UPDATE {schema}.groups g SET lane = 1, token = NULL, leased_seq = NULL, counted_seq = NULL, deliveries = 0,
-            deadline = NULL, held_since = NULL, worker_id = NULL
-        FROM unnest(v_rows, v_seqs) AS u (ctid, seq)
-        WHERE g.ctid = u.ctid
-        RETURNING g.group_id, u.seq, EXISTS (SELECT 1 FROM {schema}.messages m
-                WHERE m.transport = p_transport AND m.group_id = g.group_id AND m.seq > u.seq)
-            OR EXISTS (SELECT 1 FROM {schema}.messages m
-                WHERE m.transport = p_transport AND m.group_id = g.group_id
-                    AND m.seq >= g.low_seq AND m.seq < u.seq) AS more)
-    SELECT array_agg(group_id), array_agg(seq), array_agg(group_id) FILTER (WHERE NOT more)
-    INTO v_groups, v_seqs, v_empty FROM freed;
+        UPDATE {schema}.groups SET lane = 1, token = NULL, counted_seq = NULL, deliveries = 0, deadline = NULL,
+            held_since = NULL, worker_id = NULL
+        WHERE token = ANY (p_tokens) AND transport IS NOT DISTINCT FROM p_transport
+        RETURNING group_id, leased_seq)
+    SELECT array_agg(group_id), array_agg(leased_seq) INTO v_groups, v_seqs FROM freed;
     IF v_groups IS NULL THEN
         RETURN 0;
     END IF;
-    DELETE FROM {schema}.messages WHERE ctid = ANY (ARRAY(
-        SELECT m.ctid FROM unnest(v_groups, v_seqs) AS u (group_id, seq)
-        CROSS JOIN LATERAL (SELECT ctid FROM {schema}.messages
-            WHERE transport = p_transport AND group_id = u.group_id AND seq = u.seq OFFSET 0) m));
-    IF v_empty IS NOT NULL THEN
-        PERFORM {schema}.drop_groups(p_transport, v_empty);
+    -- One look finds the message and whether there is another one behind it.
+    SELECT array_agg(m.ctid) FILTER (WHERE m.seq = u.seq), array_agg(u.group_id) FILTER (WHERE m.seq > u.seq)
+    INTO v_rows, v_more
+    FROM unnest(v_groups, v_seqs) AS u (group_id, seq)
+        CROSS JOIN LATERAL (SELECT ctid, seq FROM {schema}.messages
+            WHERE transport = p_transport AND group_id = u.group_id AND seq >= u.seq ORDER BY seq LIMIT 2) m;
+    DELETE FROM {schema}.messages WHERE ctid = ANY (v_rows);
+    IF coalesce(cardinality(v_more), 0) < cardinality(v_groups) THEN
+        v_empty := ARRAY(SELECT u.group_id FROM unnest(v_groups) AS u (group_id)
+            WHERE u.group_id NOT IN (SELECT unnest(v_more)) AND NOT EXISTS (SELECT 1 FROM {schema}.messages m
+                WHERE m.transport = p_transport AND m.group_id = u.group_id OFFSET 0));
+        IF v_empty <> '{}' THEN
+            PERFORM {schema}.drop_groups(p_transport, v_empty);
+        END IF;
     END IF;
     RETURN cardinality(v_groups);
 END $$;
@@ -127,7 +124,7 @@ BEGIN
     SELECT array_agg(held.ctid), array_agg(held.at) INTO v_rows, v_places
     FROM (SELECT g.ctid, u.at
         FROM (SELECT * FROM unnest(p_groups, p_tokens) WITH ORDINALITY AS u (group_id, token, at)
-            ORDER BY u.group_id COLLATE "C" OFFSET 0) u
+            ORDER BY u.token OFFSET 0) u
         CROSS JOIN LATERAL (SELECT ctid FROM {schema}.groups
             WHERE token = u.token AND (transport, group_id) IS NOT DISTINCT FROM (p_transport, u.group_id)
             FOR NO KEY UPDATE) g) held;
@@ -256,7 +253,7 @@ BEGIN
     IF p_original THEN
         -- A message put back before the head of a group never claimed moves that group forward (T3).
         PERFORM 1 FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (v_groups)
-        ORDER BY group_id FOR NO KEY UPDATE;
+        ORDER BY token, group_id FOR NO KEY UPDATE;
         UPDATE {schema}.groups g SET low_seq = least(g.low_seq, v_seqs[u.first]),
             turn = CASE WHEN g.turn < 0 THEN least(g.turn, v_seqs[u.first] - 4611686018427387904) ELSE g.turn END
         FROM (SELECT h.ctid, f.first FROM unnest(v_groups, v_firsts) AS f (group_id, first)

@@ -62,7 +62,7 @@ FROM {schema}.dead_jobs;
 CREATE VIEW {schema}.readable_groups AS
 SELECT transport, group_id, priority,
     CASE WHEN suspended = 1 THEN 'suspended' WHEN deadline IS NULL OR deadline < {schema}.clock_us() THEN 'ready'
-        WHEN leased_seq IS NOT NULL THEN 'leased' ELSE 'parked' END AS state,
+        WHEN token IS NOT NULL THEN 'leased' ELSE 'parked' END AS state,
     worker_id, {schema}.instant(deadline) AS until, {schema}.instant(last_claimed_at) AS last_claimed_at
 FROM {schema}.groups g
 WHERE EXISTS (SELECT 1 FROM {schema}.messages m WHERE m.transport = g.transport AND m.group_id = g.group_id);

@@ -13,7 +13,7 @@ SELECT * FROM {schema}.claim_groups(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 SELECT {schema}.ack_message(%s, %s, %s, %s)
 
 -- name: ack_batch
-SELECT {schema}.ack_messages(%s, %s, %s, %s)
+SELECT {schema}.ack_messages(%s, %s)
 
 -- name: give_up
 SELECT {schema}.give_up(%s, %s, %s, %s, %s, %s, %s, %s)
@@ -76,7 +76,7 @@ WHERE name = %s AND options = %s
 
 -- A drained group is shown only if it has a message.
 -- name: groups
-SELECT g.group_id, g.priority, g.suspended, g.deadline, g.leased_seq, g.worker_id, g.last_claimed_at,
+SELECT g.group_id, g.priority, g.suspended, g.deadline, g.token, g.worker_id, g.last_claimed_at,
     m.messages, m.oldest_at, coalesce(%(now)s::bigint, {schema}.clock_us())
 FROM {schema}.groups g CROSS JOIN LATERAL (
     SELECT (SELECT count(*) FROM {schema}.messages WHERE transport = g.transport AND group_id = g.group_id) AS messages,
@@ -97,7 +97,7 @@ SELECT coalesce(%(now)s::bigint, {schema}.clock_us()),
     (SELECT suspended_at FROM {schema}.transports WHERE name = %(transport)s),
     (SELECT since FROM {schema}.suspensions WHERE transport = %(transport)s AND group_id = %(group)s),
     EXISTS (SELECT 1 FROM {schema}.messages WHERE transport = %(transport)s AND group_id = %(group)s)::integer,
-    g.held_since, g.deadline, g.leased_seq IS NOT NULL, g.worker_id
+    g.held_since, g.deadline, g.token IS NOT NULL, g.worker_id
 FROM (SELECT 1) one LEFT JOIN {schema}.groups g ON g.transport = %(transport)s AND g.group_id = %(group)s
 
 -- name: stats
@@ -112,9 +112,9 @@ SELECT
         (SELECT 1 FROM {schema}.messages m WHERE m.transport = g.transport AND m.group_id = g.group_id))
         LIMIT %(cap)s) c),
     (SELECT count(*) FROM (SELECT 1 FROM {schema}.groups WHERE transport = %(transport)s AND suspended = 0
-        AND deadline >= (SELECT now FROM moment) AND leased_seq IS NOT NULL LIMIT %(cap)s) c),
+        AND deadline >= (SELECT now FROM moment) AND token IS NOT NULL LIMIT %(cap)s) c),
     (SELECT count(*) FROM (SELECT 1 FROM {schema}.groups WHERE transport = %(transport)s AND suspended = 0
-        AND deadline >= (SELECT now FROM moment) AND leased_seq IS NULL LIMIT %(cap)s) c),
+        AND deadline >= (SELECT now FROM moment) AND token IS NULL LIMIT %(cap)s) c),
     (SELECT count(*) FROM (SELECT 1 FROM {schema}.groups g WHERE suspended = 1 AND transport = %(transport)s AND EXISTS
         (SELECT 1 FROM {schema}.messages m WHERE m.transport = g.transport AND m.group_id = g.group_id)
         LIMIT %(cap)s) c),

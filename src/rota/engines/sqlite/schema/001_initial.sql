@@ -169,8 +169,8 @@ CREATE TABLE rota_suspensions (
 
 -- id: the number messages refer to. Numbers rise as groups come into being, which is about the order in which they are
 -- claimed, so a batch of leases changes neighbouring pages however groups are named.
--- lane: 0 held (leased or parked) when last seen, 1 free. token and leased_seq: of a lease that may still be settled,
--- also when it lapsed and the group is free again. suspended mirrors rota_suspensions for the index of free groups.
+-- lane: 0 held (leased or parked) when last seen, 1 free. token: of a lease that may still be settled, also when it
+-- lapsed and the group is free again. suspended mirrors rota_suspensions for the index of free groups.
 CREATE TABLE rota_groups (
     id INTEGER PRIMARY KEY,
     transport TEXT NOT NULL,
@@ -180,7 +180,6 @@ CREATE TABLE rota_groups (
     priority INTEGER NOT NULL,
     turn INTEGER NOT NULL,
     token INTEGER,
-    leased_seq INTEGER,
     deadline INTEGER,
     held_since INTEGER,
     last_claimed_at INTEGER,
