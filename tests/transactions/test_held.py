@@ -34,7 +34,7 @@ class Held:
         """Settlements and renewals of every kind, new jobs, keys, groups, a queue and a transport of its own."""
         done, again, dead, back, kept = self.jobs
         assert done.ack(tx=tx)
-        assert again.retry("later", tx=tx)
+        assert again.retry("later", 3600, tx=tx)
         assert dead.fail("no", tx=tx)
         assert back.release(tx=tx)
         assert kept.heartbeat(3600, tx=tx)
