@@ -126,7 +126,7 @@ class Beats:
             if alive:
                 held.since = start
                 soonest = min(soonest, start + plan.beat_after(source.visibility(held)))
-            elif held in source.live and is_renewed(held) and not held.handle.settled:
+            elif held in source.live and is_renewed(held):
                 # One whose handler ended meanwhile was not lost, nor one it settled itself.
                 with source.lock:
                     source.counters.lost += 1
@@ -142,5 +142,7 @@ class Beats:
 
 
 def is_renewed(held: Held) -> bool:
-    """Whether nobody has given it up."""
+    """Whether nobody has given it up, nor settled it: one settled in an open transaction would be waited for."""
+    if held.handle.settled:
+        return False
     return held.why is None or plan.is_renewed(held.why, held.handler is not None and held.handler.ends_for_sure)

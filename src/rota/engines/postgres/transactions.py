@@ -285,6 +285,11 @@ class PostgresTransaction(Verbs):
             finally:
                 self._end()
 
+    def abandon(self) -> None:
+        """Close the connection: there is no loop to send a ROLLBACK on."""
+        self._session.close()
+        self._end()
+
     def _end(self) -> None:
         if os.getpid() != self._process:
             return
