@@ -1,5 +1,9 @@
 """Turns of transactional handlers: no more of them at once than their engine has transactions for, in the order they
-came, threads and tasks alike. One that waits here holds nothing, and its claim is renewed meanwhile."""
+came, threads and tasks alike. One that waits here holds nothing, and its claim is renewed meanwhile.
+
+Where there is one writer, heartbeats take turns too, before all others: else their thread would wait in the engine for
+as long as a handler takes, and see nobody's timeout.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,7 @@ class Turns:
 
     def __init__(self, at_once: int) -> None:
         self._lock = threading.Lock()
+        self.at_once = at_once
         self._free = at_once
         self._row: deque[Turn] = deque()
         self.process = os.getpid()
@@ -37,7 +42,7 @@ class Turns:
     def wait(self, wanted: Callable[[], bool]) -> Turn | None:
         """Wait in this thread; what to give ``leave``, None once it is not wanted any more."""
         came = threading.Event()
-        turn = self._ask(came.set)
+        turn = self.ask(came.set)
         try:
             while not turn.mine:
                 if not wanted():
@@ -56,7 +61,7 @@ class Turns:
         def wake() -> None:
             loop.call_soon_threadsafe(came.set)
 
-        turn = self._ask(wake)
+        turn = self.ask(wake)
         try:
             if not turn.mine:
                 await came.wait()
@@ -65,12 +70,15 @@ class Turns:
             raise
         return turn
 
-    def _ask(self, wake: Callable[[], None]) -> Turn:
+    def ask(self, wake: Callable[[], None], *, first: bool = False) -> Turn:
+        """A turn: taken already, or one that ``wake`` tells of, which must not wait. ``first``: before all others."""
         turn = Turn(wake)
         with self._lock:
             if self._free:
                 self._free -= 1
                 turn.mine = True
+            elif first:
+                self._row.appendleft(turn)
             else:
                 self._row.append(turn)
         return turn

@@ -164,7 +164,8 @@ class SqliteEngine:
         if self._waiting:
             self._let_go_first(deadline)
         if not lock.acquire(blocking=False):
-            self._wait_for(lock, deadline - time.monotonic())
+            # Whoever begins counts as a holder already, and is not to be checked.
+            self._outwait(lock, deadline - time.monotonic())
         try:
             return SqliteTransaction(self, self._begin(), lock)
         except BaseException:
@@ -249,14 +250,16 @@ class SqliteEngine:
         while any(one in self._waiting for one in before) and time.monotonic() < deadline:
             time.sleep(_GO_FIRST_LOOK)
 
-    def _wait_for(self, lock: threading.Lock, patience: float | None = None) -> None:
+    def _wait_for(self, lock: threading.Lock) -> None:
         if self.holders:
             self.holders.check()
-        seconds = self.busy_timeout if patience is None else max(patience, 0.0)
+        self._outwait(lock, self.busy_timeout)
+
+    def _outwait(self, lock: threading.Lock, seconds: float) -> None:
         place = object()
         self._waiting.add(place)
         try:
-            acquired = lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
+            acquired = lock.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
         finally:
             self._waiting.discard(place)
         if not acquired:
