@@ -196,7 +196,7 @@ class Report:
         verdict = "; ".join(f"{fault}: {text}" for fault, text in self.faults.items()) or "exact"
         return (
             f"{self.transfers} transfers, {self.noted} in the journal, {self.kills} workers killed ({self.cut} in the "
-            f"middle of a transfer), {self.again} transfers took more than one delivery, {self.seconds:.0f} s: {verdict}"
+            f"middle of a transfer), {self.again} took more than one delivery, {self.seconds:.0f} s: {verdict}"
         )
 
 

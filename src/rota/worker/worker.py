@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 import rota.sync.store as stores
 from rota import forks, names, units
 from rota.codecs import Codec
+from rota.facade.outboxes import DELIVERY_TIMEOUT
 from rota.facade.stores import declared
 from rota.facade.transports import OptionChanges
 from rota.sync.store import Store
@@ -118,6 +119,21 @@ class Worker:
             },
             {"concurrency": concurrency, "visibility": visibility},
         )
+
+    def outbox(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        timeout: Duration | None = DELIVERY_TIMEOUT,
+        visibility: Duration | None = None,
+        codec: Codec | None = None,
+    ) -> Callable[[F], F]:
+        """Decorate what delivers the jobs of an outbox (X5): ``queue``, with 30 s for one delivery.
+
+        Their attempts and pauses are those of ``store.outbox(name)``, which stamped them when they were enqueued.
+        """
+        return self.queue(name, concurrency=concurrency, timeout=timeout, visibility=visibility, codec=codec)
 
     def task(
         self,
