@@ -58,7 +58,7 @@ async def polling(event: threading.Event) -> None:
     await asyncio.get_running_loop().run_in_executor(None, event.wait, 20)
 
 
-def test_no_effect_twice_and_none_lost(trial: Trial, running: Any) -> None:
+def test_no_effect_twice_and_none_lost(trial: Trial, running: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Ten at once, every third try fails after its effect."""
     chance = random.Random(5)
     trial.handler(
@@ -68,9 +68,13 @@ def test_no_effect_twice_and_none_lost(trial: Trial, running: Any) -> None:
     ids = trial.add(60, max_attempts=100)
     running(trial.worker)
     until(lambda: trial.live == 0 and trial.counts.get("acked") == len(ids), 60)
+    # The last retry is counted a moment after it is there.
+    until(lambda: trial.counts["retried"] == len(trial.tries) - 60)
     assert sorted(trial.effects) == list(range(60))
-    assert trial.counts["retried"] == len(trial.tries) - 60 > 5
-    assert set(trial.counts) == {"acked", "retried"}
+    assert trial.counts["retried"] > 5
+    # What was claimed ahead and had to wait may have been given back.
+    assert set(trial.counts) <= {"acked", "retried", "released"}
+    assert "transaction_not_begun" not in caplog.text
 
 
 @ONLY_SQLITE
