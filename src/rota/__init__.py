@@ -21,12 +21,14 @@ from rota.errors import (
     TransactionAborted,
     TransactionError,
 )
+from rota.sync.outbox import Outbox
 from rota.sync.queue import Job, Queue
 from rota.sync.store import Listener, Store, open
 from rota.sync.transaction import Savepoint, Transaction
 from rota.sync.transport import Lease, Transport
 
 if TYPE_CHECKING:
+    from rota.aio.outbox import AsyncOutbox
     from rota.aio.queue import AsyncJob, AsyncQueue
     from rota.aio.store import AsyncListener, AsyncStore, aopen
     from rota.aio.transaction import AsyncSavepoint, AsyncTransaction
@@ -55,6 +57,7 @@ _ON_DEMAND = {
     "AsyncJob": "rota.aio.queue",
     "AsyncLease": "rota.aio.transport",
     "AsyncListener": "rota.aio.store",
+    "AsyncOutbox": "rota.aio.outbox",
     "AsyncQueue": "rota.aio.queue",
     "AsyncSavepoint": "rota.aio.transaction",
     "AsyncStore": "rota.aio.store",
@@ -84,6 +87,7 @@ __all__ = [
     "AsyncJob",
     "AsyncLease",
     "AsyncListener",
+    "AsyncOutbox",
     "AsyncQueue",
     "AsyncSavepoint",
     "AsyncStore",
@@ -108,6 +112,7 @@ __all__ = [
     "LeaseLost",
     "Listener",
     "Message",
+    "Outbox",
     "OutcomeUnknown",
     "PayloadError",
     "PayloadTooLarge",

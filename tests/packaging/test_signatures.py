@@ -13,6 +13,7 @@ from rota.aio.store import Opening
 PAIRS = [
     (rota.Store, rota.AsyncStore),
     (rota.Queue, rota.AsyncQueue),
+    (rota.Outbox, rota.AsyncOutbox),
     (rota.Transport, rota.AsyncTransport),
     (rota.Job, rota.AsyncJob),
     (rota.Lease, rota.AsyncLease),
@@ -21,7 +22,18 @@ PAIRS = [
     (rota.Savepoint, rota.AsyncSavepoint),
 ]
 # Without I/O, so not awaited: they make a handle, a listener, something to enter, the other facade, or read a clock.
-NOT_AWAITED = {"transport", "queue", "outbox", "transaction", "savepoint", "listen", "as_async", "as_sync", "now"}
+NOT_AWAITED = {
+    "transport",
+    "queue",
+    "outbox",
+    "worker",
+    "transaction",
+    "savepoint",
+    "listen",
+    "as_async",
+    "as_sync",
+    "now",
+}
 SPECIAL = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__next__": "__anext__", "__iter__": "__aiter__"}
 
 

@@ -8,7 +8,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from rota import names, rules
+from rota import names
+from rota.aio.outbox import AsyncOutbox
 from rota.aio.queue import AsyncQueue
 from rota.aio.transaction import AsyncTransaction
 from rota.aio.transport import AsyncTransport
@@ -142,12 +143,15 @@ class AsyncStore(StoreBase):
         stamped = stamp(visibility, max_attempts, backoff_base, dead_letter_retention, keep_done, key_ttl)
         return AsyncQueue(self._core, name, check_codec(codec), stamped)
 
-    def outbox(self, name: str, *, codec: Codec | None = None) -> AsyncQueue:
+    def outbox(
+        self, name: str, deliver: Callable[..., Any] | None = None, *, codec: Codec | None = None
+    ) -> AsyncOutbox:
         """A queue with the outbox stamp (X5), for what is to be delivered to another system after the commit.
 
-        60 s ``visibility``, 5 ``max_attempts``, 5 s ``backoff_base``, letters kept for ever.
+        60 s ``visibility``, 5 ``max_attempts``, 5 s ``backoff_base``, letters kept for ever. ``deliver``: the handler,
+        sync or async, that ``outbox.worker()`` calls with each payload; whoever only enqueues names none.
         """
-        return AsyncQueue(self._core, name, check_codec(codec), rules.OUTBOX_STAMP)
+        return AsyncOutbox(self._core, name, check_codec(codec), deliver)
 
     def transaction(self) -> AsyncTransaction:
         """A context manager: what verbs do with ``tx=`` of it is committed together, or not at all (X1)."""

@@ -83,14 +83,24 @@ class AsyncTransaction(TransactionBase):
         try:
             await engine.acall(engine.rollback)
         finally:
+            self._unsettled({})
+            self._over()
+
+    def _abandon(self) -> None:
+        """Undo it where nothing can be awaited: its task is thrown away with its loop."""
+        engine = self._ending("was rolled back")
+        try:
+            engine.abandon()
+        finally:
+            self._unsettled({})
             self._over()
 
     async def _commit(self) -> None:
         engine = self._ending("was committed")
         try:
             await engine.acall(engine.commit, self._wake)
-        except BaseException:
-            self._ended = "failed to commit"
+        except BaseException as error:
+            self._not_committed(error)
             raise
         finally:
             self._over()

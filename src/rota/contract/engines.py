@@ -50,6 +50,9 @@ class EngineTransaction(Protocol):
     def rollback(self) -> None:
         """Quiet when it is over already."""
 
+    def abandon(self) -> None:
+        """Undo it without a loop: the one it was used on has ended."""
+
     def acall(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run one of this transaction's verbs for the async facade."""
 
@@ -82,8 +85,9 @@ class Engine(Protocol):
       `TypeError`. It has to be in a transaction, or to begin one by itself, and to lead to the store's own database,
       else `TransactionError`. Rota never commits, rolls back, retries or changes settings on it; if the database aborts
       the transaction, `TransactionAborted` is raised.
-    - **X5 outbox.** `store.outbox(name)`: a queue with the outbox stamp (60 s visibility, 5 attempts, 5 s backoff base,
-      dead letters kept for ever), for what has to be delivered to another system after the commit.
+    - **X5 outbox.** `store.outbox(name, deliver)`: a queue with the outbox stamp (60 s visibility, 5 attempts, 5 s
+      backoff base, dead letters kept for ever), for what has to reach another system after the commit. `.worker()` of
+      it is a `rota.Worker` that calls `deliver` with each payload.
     - **X6 channels.** `store.notify(channel, payload=None)` and `store.listen(channel)` (an iterator, sync and async):
       fan-out to everyone listening, at most once, not replayed, payload of at most 7,000 bytes on every engine.
     - **X7 wake-ups are hints.** They make `wait=` fast; polling makes it right. A waiting claim returns within a second
@@ -100,6 +104,9 @@ class Engine(Protocol):
     """Who holds a transaction; every write and claim of theirs outside of it is refused (X1)."""
     durable: bool
     """Durable engines always encode events (T8, P1)."""
+    transactions_at_once: int | None
+    """So many transactions of ``begin`` and ``abegin`` are open in this process at once, others wait and may get
+    ``EngineBusy``; None: any number."""
 
     now: Callable[[], int]
 

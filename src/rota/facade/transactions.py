@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from rota.errors import LeaseLost, TransactionError
+from rota.errors import LeaseLost, OutcomeUnknown, TransactionError
 from rota.facade.core import Core
 from rota.holders import current_task
 
@@ -31,6 +31,10 @@ class Scope:
         """Wake who waits at the address, after the commit."""
         raise NotImplementedError
 
+    def _settled(self, held: Any) -> None:
+        """A job or lease was settled here. A worker's handles, which have ``settled``, remember that."""
+        raise NotImplementedError
+
 
 class Foreign(Scope):
     """One call on the caller's own connection."""
@@ -46,6 +50,11 @@ class Foreign(Scope):
     def _changed(self, address: str) -> None:
         wakeups = self._core.wakeups
         self._adopted.on_commit(lambda: wakeups.wake(address))
+
+    def _settled(self, held: Any) -> None:
+        # Whether the caller commits is for nobody here to know.
+        if hasattr(held, "settled"):
+            held.settled = True
 
 
 class TransactionBase(Scope):
@@ -63,6 +72,8 @@ class TransactionBase(Scope):
         self._nested: list[SavepointBase] = []
         # Whom to wake after the commit, in order.
         self._addresses: dict[str, None] = {}
+        # Whose ``settled`` counts only if it is committed.
+        self._handles: dict[Any, None] = {}
 
     @property
     def connection(self) -> Any:
@@ -80,6 +91,17 @@ class TransactionBase(Scope):
 
     def _changed(self, address: str) -> None:
         self._addresses[address] = None
+
+    def _settled(self, held: Any) -> None:
+        if hasattr(held, "settled"):
+            held.settled = True
+            self._handles[held] = None
+
+    def _unsettled(self, kept: dict[Any, None]) -> None:
+        """What was settled was undone, but for those kept."""
+        for held in self._handles:
+            held.settled = held in kept
+        self._handles = kept
 
     # -- Begin and end -------------------------------------------------------------------------------------------------
 
@@ -105,6 +127,12 @@ class TransactionBase(Scope):
         self._ended = how
         return engine
 
+    def _not_committed(self, error: BaseException) -> None:
+        """Committing failed. Where nobody knows whether it did, what was settled is not settled once more."""
+        self._ended = "failed to commit"
+        if isinstance(error, Exception) and not isinstance(error, OutcomeUnknown):
+            self._unsettled({})
+
     def _over(self) -> None:
         """Whoever held it holds it no more."""
         self._core.engine.holders.leave(self._holder)
@@ -126,6 +154,7 @@ class SavepointBase:
         self._transaction = transaction
         self._name = ""
         self._addresses: dict[str, None] = {}
+        self._handles: dict[Any, None] = {}
 
     def _beginning(self) -> EngineTransaction:
         transaction = self._transaction
@@ -136,6 +165,7 @@ class SavepointBase:
         transaction._nested.append(self)
         self._name = f"rota_{transaction._savepoints}"
         self._addresses = dict(transaction._addresses)
+        self._handles = dict(transaction._handles)
         return engine
 
     def _ending(self, *, undone: bool) -> EngineTransaction | None:
@@ -149,6 +179,7 @@ class SavepointBase:
         del nested[nested.index(self) :]
         if undone:
             transaction._addresses = self._addresses
+            transaction._unsettled(self._handles)
         return transaction._engine
 
 

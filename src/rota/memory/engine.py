@@ -28,6 +28,7 @@ class MemoryEngine:
     """``rota.contract.Engine`` in this process's memory. Starts no thread; everything is lost when it closes."""
 
     durable = False
+    transactions_at_once: int | None = None
 
     def __init__(
         self, url: str, *, name: str | None = None, now: Callable[[], int], max_items: int | None = None

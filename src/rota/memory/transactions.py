@@ -130,6 +130,10 @@ class MemoryTransaction:
         except StoreClosed:
             pass
 
+    def abandon(self) -> None:
+        """``rollback``."""
+        self.rollback()
+
     def _give_back(self, acts: int, held: int) -> None:
         del self._acts[acts:]
         while len(self._held) > held:

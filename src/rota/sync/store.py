@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from rota import names, rules
+from rota import names
 from rota.clock import Clock
 from rota.codecs import Codec
 from rota.facade import listening
@@ -16,6 +16,7 @@ from rota.facade.queues import stamp
 from rota.facade.stores import StoreBase, declared
 from rota.facade.transports import OptionChanges
 from rota.records import NewGroups, Poison
+from rota.sync.outbox import Outbox
 from rota.sync.queue import Queue
 from rota.sync.transaction import Transaction
 from rota.sync.transport import Transport
@@ -125,12 +126,13 @@ class Store(StoreBase):
         stamped = stamp(visibility, max_attempts, backoff_base, dead_letter_retention, keep_done, key_ttl)
         return Queue(self._core, name, check_codec(codec), stamped)
 
-    def outbox(self, name: str, *, codec: Codec | None = None) -> Queue:
+    def outbox(self, name: str, deliver: Callable[..., Any] | None = None, *, codec: Codec | None = None) -> Outbox:
         """A queue with the outbox stamp (X5), for what is to be delivered to another system after the commit.
 
-        60 s ``visibility``, 5 ``max_attempts``, 5 s ``backoff_base``, letters kept for ever.
+        60 s ``visibility``, 5 ``max_attempts``, 5 s ``backoff_base``, letters kept for ever. ``deliver``: the handler,
+        sync or async, that ``outbox.worker()`` calls with each payload; whoever only enqueues names none.
         """
-        return Queue(self._core, name, check_codec(codec), rules.OUTBOX_STAMP)
+        return Outbox(self._core, name, check_codec(codec), deliver)
 
     def transaction(self) -> Transaction:
         """A context manager: what verbs do with ``tx=`` of it is committed together, or not at all (X1)."""

@@ -87,14 +87,15 @@ class Transaction(TransactionBase):
         try:
             engine.rollback()
         finally:
+            self._unsettled({})
             self._over()
 
     def _commit(self) -> None:
         engine = self._ending("was committed")
         try:
             engine.commit(self._wake)
-        except BaseException:
-            self._ended = "failed to commit"
+        except BaseException as error:
+            self._not_committed(error)
             # Interrupted before it came to that, it is still open.
             engine.rollback()
             raise

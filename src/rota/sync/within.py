@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota.facade.transactions import Tx, lost, scope
+from rota.facade.transactions import Scope, Tx, lost, scope
 
 
 def within(handle: Any, tx: Tx, verb: str, *args: Any) -> Any:
     """A verb of a queue's or transport's engine in a transaction."""
-    at = scope(handle._core, tx, asynchronous=False)
+    return _within(handle, scope(handle._core, tx, asynchronous=False), verb, *args)
+
+
+def _within(handle: Any, at: Scope, verb: str, *args: Any) -> Any:
     changed = getattr(handle._view(at._running), verb)(*args)
     if changed and verb in handle._waking:
         at._changed(handle._address)
@@ -18,8 +21,12 @@ def within(handle: Any, tx: Tx, verb: str, *args: Any) -> Any:
 
 def settle(handle: Any, tx: Tx, held: object, verb: str, claim: Any, *args: Any) -> bool:
     """A settlement, which raises ``LeaseLost`` where it is not valid (X3)."""
-    if claim is None or not within(handle, tx, verb, claim, *args):
+    if claim is None:
         raise lost([held])
+    at = scope(handle._core, tx, asynchronous=False)
+    if not _within(handle, at, verb, claim, *args):
+        raise lost([held])
+    at._settled(held)
     return True
 
 
@@ -40,4 +47,6 @@ def settle_all(handle: Any, tx: Tx, held: list[Any], asked: int | None, *args: A
     running.release("rota_batch")
     if count and "ack_batch" in handle._waking:
         at._changed(handle._address)
+    for one in held:
+        at._settled(one)
     return count

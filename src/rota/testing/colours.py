@@ -22,6 +22,7 @@ _WRAPPED = frozenset(
         "AsyncStore",
         "AsyncTransport",
         "AsyncQueue",
+        "AsyncOutbox",
         "AsyncLease",
         "AsyncJob",
         "AsyncListener",

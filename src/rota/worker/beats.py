@@ -15,6 +15,7 @@ from rota.worker import plan
 from rota.worker.logs import WARNING, item_fields, tell
 from rota.worker.plan import Why
 from rota.worker.sources import Held, Source
+from rota.worker.turns import Turn, turns
 
 _monotonic = time.monotonic
 _NEVER = float("inf")
@@ -31,6 +32,8 @@ class Beats:
         self._closed = False
         # Until when a source whose beat failed is left alone.
         self._failed: dict[Source, float] = {}
+        # Where there is one writer: our turn at it, asked for or come.
+        self._turns: dict[Source, Turn] = {}
         self._thread = threading.Thread(target=self._run, name="rota-beats", daemon=True)
         self.start = self._thread.start
 
@@ -59,7 +62,7 @@ class Beats:
                 while not self._closed and (pause := self._next - _monotonic()) > 0:
                     self._changed.wait(min(pause, threading.TIMEOUT_MAX))
                 if self._closed:
-                    return
+                    break
                 # What arrives from here on is noted anew.
                 self._next = _NEVER
             soonest = _NEVER
@@ -71,7 +74,13 @@ class Beats:
                     source.counters.beats_failed += 1
                     tell(WARNING, "beat_failed", source=source.label, error=f"{type(error).__name__}: {error}")
                     soonest = min(soonest, _monotonic() + plan.beat_again_after(source.shortest))
+                finally:
+                    self._pass_turn(source)
             self.watch(soonest)
+        for source, turn in self._turns.items():
+            row = turns(source.core.engine)
+            if row is not None:
+                row.leave(turn)
 
     def _look(self, source: Source) -> float:
         """Renew what is due, end what is over its time; when to look again."""
@@ -104,7 +113,26 @@ class Beats:
         if not due:
             return soonest
         paused = self._failed.get(source, 0.0)
-        return min(soonest, paused if paused > now else self._beat(source, [one for one in due if is_renewed(one)]))
+        if paused > now:
+            return min(soonest, paused)
+        row = turns(source.core.engine)
+        if row is None or row.at_once > 1:
+            return min(soonest, self._beat(source, [one for one in due if is_renewed(one)]))
+        if source not in self._turns:
+            self._turns[source] = row.ask(lambda: self.watch(0.0), first=True)
+        if not self._turns[source].mine:
+            # Nobody can claim anything while a transaction has the writer.
+            return soonest
+        return min(soonest, self._beat(source, [one for one in due if is_renewed(one)]))
+
+    def _pass_turn(self, source: Source) -> None:
+        """Used or not: if it came, it is over."""
+        turn = self._turns.get(source)
+        if turn is not None and turn.mine:
+            del self._turns[source]
+            row = turns(source.core.engine)
+            assert row is not None
+            row.leave(turn)
 
     def _beat(self, source: Source, due: list[Held]) -> float:
         if not due:
@@ -126,7 +154,7 @@ class Beats:
             if alive:
                 held.since = start
                 soonest = min(soonest, start + plan.beat_after(source.visibility(held)))
-            elif held in source.live and is_renewed(held) and not held.handle.settled:
+            elif held in source.live and is_renewed(held):
                 # One whose handler ended meanwhile was not lost, nor one it settled itself.
                 with source.lock:
                     source.counters.lost += 1
@@ -142,5 +170,7 @@ class Beats:
 
 
 def is_renewed(held: Held) -> bool:
-    """Whether nobody has given it up."""
+    """Whether nobody has given it up, nor settled it: one settled in an open transaction would be waited for."""
+    if held.handle.settled:
+        return False
     return held.why is None or plan.is_renewed(held.why, held.handler is not None and held.handler.ends_for_sure)

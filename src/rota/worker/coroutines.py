@@ -6,14 +6,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
 
 from rota.telemetry import API, LOADED
-from rota.worker import plan
+from rota.worker import plan, transactional
 from rota.worker.logs import DEBUG, WARNING, item_fields, tell
 from rota.worker.outcomes import OutsideError
 from rota.worker.plan import Why
+from rota.worker.registry import Handler
 from rota.worker.sources import Held, Source
 from rota.worker.tracing import handling
 
@@ -83,12 +84,14 @@ class LoopRunner:
         result = error = timer = None
         held.began = _monotonic()
         if held.why is None:
-            if handler.timeout is not None:
+            if handler.timeout is not None and not handler.transactional:
                 timer = self._loop.call_later(handler.timeout, self._timed_out, held)
             try:
                 if API in LOADED:
                     with handling(held):
-                        result = await handler.invoke(held.handle)
+                        result = await self._call(handler, held)
+                elif handler.transactional:
+                    result = await transactional.arun(held, self._timed_out)
                 else:
                     result = await handler.invoke(held.handle)
             except Leave:
@@ -105,6 +108,10 @@ class LoopRunner:
         else:
             error = asyncio.CancelledError()
         self._ended(held, result, error)
+
+    def _call(self, handler: Handler, held: Held) -> Coroutine[Any, Any, Any]:
+        call = transactional.arun(held, self._timed_out) if handler.transactional else handler.invoke(held.handle)
+        return cast(Coroutine[Any, Any, Any], call)
 
     def _ended(self, held: Held, result: Any, error: BaseException | None) -> None:
         source, now = held.source, _monotonic()

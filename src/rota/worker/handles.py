@@ -16,19 +16,20 @@ class WorkerJob(Job):
     """A job in a sync handler."""
 
     settled = False
-    """Whether its handler settled it itself, so that nothing is left to do."""
+    """Whether its handler settled it itself, so that nothing is left to do. In a transaction: from the call until that
+    is rolled back, see ``rota.facade.transactions``."""
 
     def ack(self, result: Any = None, *, tx: Tx = None) -> bool:
-        return _note(self, super().ack(result, tx=tx))
+        return _note(self, tx, super().ack(result, tx=tx))
 
     def retry(self, error: str | BaseException | None = None, delay: Duration | None = None, *, tx: Tx = None) -> bool:
-        return _note(self, super().retry(error, delay, tx=tx))
+        return _note(self, tx, super().retry(error, delay, tx=tx))
 
     def fail(self, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
-        return _note(self, super().fail(error, tx=tx))
+        return _note(self, tx, super().fail(error, tx=tx))
 
     def release(self, *, delay: Duration | None = None, tx: Tx = None) -> bool:
-        return _note(self, super().release(delay=delay, tx=tx))
+        return _note(self, tx, super().release(delay=delay, tx=tx))
 
 
 class WorkerAsyncJob(AsyncJob):
@@ -37,18 +38,18 @@ class WorkerAsyncJob(AsyncJob):
     settled = False
 
     async def ack(self, result: Any = None, *, tx: Tx = None) -> bool:
-        return _note(self, await super().ack(result, tx=tx))
+        return _note(self, tx, await super().ack(result, tx=tx))
 
     async def retry(
         self, error: str | BaseException | None = None, delay: Duration | None = None, *, tx: Tx = None
     ) -> bool:
-        return _note(self, await super().retry(error, delay, tx=tx))
+        return _note(self, tx, await super().retry(error, delay, tx=tx))
 
     async def fail(self, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
-        return _note(self, await super().fail(error, tx=tx))
+        return _note(self, tx, await super().fail(error, tx=tx))
 
     async def release(self, *, delay: Duration | None = None, tx: Tx = None) -> bool:
-        return _note(self, await super().release(delay=delay, tx=tx))
+        return _note(self, tx, await super().release(delay=delay, tx=tx))
 
 
 class WorkerLease(Lease):
@@ -57,19 +58,19 @@ class WorkerLease(Lease):
     settled = False
 
     def ack(self, *, tx: Tx = None) -> bool:
-        return _note(self, super().ack(tx=tx))
+        return _note(self, tx, super().ack(tx=tx))
 
     def nack(self, delay: Duration = 0, *, error: str | BaseException | None = None, tx: Tx = None) -> bool:
-        return _note(self, super().nack(delay, error=error, tx=tx))
+        return _note(self, tx, super().nack(delay, error=error, tx=tx))
 
     def retry(self, error: str | BaseException | None = None, delay: Duration | None = None, *, tx: Tx = None) -> bool:
-        return _note(self, super().retry(error, delay, tx=tx))
+        return _note(self, tx, super().retry(error, delay, tx=tx))
 
     def release(self, *, delay: Duration = 0, tx: Tx = None) -> bool:
-        return _note(self, super().release(delay=delay, tx=tx))
+        return _note(self, tx, super().release(delay=delay, tx=tx))
 
     def fail(self, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
-        return _note(self, super().fail(error, tx=tx))
+        return _note(self, tx, super().fail(error, tx=tx))
 
 
 class WorkerAsyncLease(AsyncLease):
@@ -78,24 +79,24 @@ class WorkerAsyncLease(AsyncLease):
     settled = False
 
     async def ack(self, *, tx: Tx = None) -> bool:
-        return _note(self, await super().ack(tx=tx))
+        return _note(self, tx, await super().ack(tx=tx))
 
     async def nack(self, delay: Duration = 0, *, error: str | BaseException | None = None, tx: Tx = None) -> bool:
-        return _note(self, await super().nack(delay, error=error, tx=tx))
+        return _note(self, tx, await super().nack(delay, error=error, tx=tx))
 
     async def retry(
         self, error: str | BaseException | None = None, delay: Duration | None = None, *, tx: Tx = None
     ) -> bool:
-        return _note(self, await super().retry(error, delay, tx=tx))
+        return _note(self, tx, await super().retry(error, delay, tx=tx))
 
     async def release(self, *, delay: Duration = 0, tx: Tx = None) -> bool:
-        return _note(self, await super().release(delay=delay, tx=tx))
+        return _note(self, tx, await super().release(delay=delay, tx=tx))
 
     async def fail(self, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
-        return _note(self, await super().fail(error, tx=tx))
+        return _note(self, tx, await super().fail(error, tx=tx))
 
 
-def _note(handle: Any, settled: bool) -> bool:
-    if settled:
+def _note(handle: Any, tx: Tx, settled: bool) -> bool:
+    if settled and tx is None:
         handle.settled = True
     return settled

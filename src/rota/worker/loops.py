@@ -42,3 +42,11 @@ def _cancel_the_rest(loop: asyncio.AbstractEventLoop) -> None:
     for task in asyncio.all_tasks(loop):
         # It was left behind, and that was said in the log.
         task._log_destroy_pending = False  # type: ignore[attr-defined]
+        coroutine = task.get_coro()
+        try:
+            # What it holds, a transaction perhaps, is let go now, and not when somebody collects garbage.
+            if coroutine is not None:
+                coroutine.close()
+        except RuntimeError:
+            # It will not end even so.
+            pass

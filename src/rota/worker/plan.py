@@ -11,10 +11,11 @@ from rota.worker.outcomes import CannotRun, Fail, Retry, Snooze, error_text
 
 # -- How an item ends --------------------------------------------------------------------------------------------------
 
-Why = Literal["lost", "timeout", "overdue", "stopped", "left"]
+Why = Literal["lost", "timeout", "overdue", "stopped", "left", "unknown"]
 """Why the worker itself ended a handler, or gave it up: its claim was lost; its time was over (``timeout``: it was
 ended for that, ``overdue``: it could not be, so it runs on and its claim lapses); the worker stops (``stopped``: it was
-asked to end, ``left``: it was given back already while it runs on)."""
+asked to end, ``left``: it was given back already while it runs on); nobody knows whether its transaction was committed
+(``unknown``)."""
 
 Kind = Literal["ack", "retry", "fail", "release", "nothing"]
 
@@ -40,7 +41,7 @@ def settlement(
 
     ``settled``: the handler settled its item itself.
     """
-    if why in ("lost", "overdue", "left"):
+    if why in ("lost", "overdue", "left", "unknown"):
         return NOTHING
     if why == "timeout":
         return Settlement("retry", f"timed out after {timeout:g} s")
@@ -59,6 +60,11 @@ def settlement(
         return Settlement("retry", text, error.delay)
     # Exceptions that are meant to end a program (SystemExit, KeyboardInterrupt, CancelledError) end this try only.
     return Settlement("retry", error_text(error))
+
+
+def commits(why: Why | None) -> bool:
+    """Whether a transaction whose handler returned is committed. One we asked to stop may still have done its work."""
+    return why is None or why == "stopped"
 
 
 def undecodable(error: BaseException) -> Settlement:
@@ -165,6 +171,11 @@ def outage_pause(tries: int, chance: float) -> float:
     """Before a store that failed ``tries`` times in a row (1 or more) is asked again: at most a second (X7)."""
     full = min(0.05 * 2 ** min(tries - 1, 10), 1.0)
     return float(full - full / 4 * chance)
+
+
+def begin_pause(chance: float) -> float:
+    """Before an item whose transaction could not begin is handed out again."""
+    return 1.0 - 0.5 * chance
 
 
 def sweep_pause(chance: float) -> float:

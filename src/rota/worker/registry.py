@@ -51,6 +51,7 @@ class Handler:
         "runs",
         "takes_payload",
         "timeout",
+        "transactional",
     )
 
     def __init__(
@@ -61,10 +62,12 @@ class Handler:
         timeout: Duration | None,
         processes: bool = False,
         cancel_on_lost: bool = True,
+        transactional: bool = False,
         codec: Codec | None = None,
         executor: Executor | None = None,
     ) -> None:
-        taken = signature.read(function, kind)
+        taken = signature.read(function, kind, transactional=transactional)
+        self.transactional = transactional
         self.executor = executor
         self.function = function
         self.label = signature.label_of(function)
@@ -78,6 +81,8 @@ class Handler:
             self.label, self.runs = executor.label, "command"
         if processes and taken.is_async:
             raise TypeError(f"{self.label} is async, and processes=True is for plain functions")
+        if processes and transactional:
+            raise TypeError(f"{self.label} runs in a process of its own, where no transaction of the worker can be had")
         if processes and taken.takes_handle:
             raise TypeError(f"{self.label} runs in a process of its own, where only its payload can be had, no handle")
 

@@ -167,14 +167,16 @@ class Settler:
             count, missing = len(deed.helds), 0
         elif missing:
             missing -= sum(1 for held in deed.helds if held.handle.settled)
-        if kind == "ack":
-            counters.acked += count
-        elif kind == "retry":
-            counters.retried += count
-        elif kind == "fail":
-            counters.failed += count
-        else:
-            counters.released += count
+        # Acks are counted where transactions are committed, too.
+        with deed.source.lock:
+            if kind == "ack":
+                counters.acked += count
+            elif kind == "retry":
+                counters.retried += count
+            elif kind == "fail":
+                counters.failed += count
+            else:
+                counters.released += count
         if self.on_settled is not None:
             self.on_settled(deed.helds, count)
         if missing > 0:

@@ -163,6 +163,10 @@ class Source:
         """Carry out the settlement of one; False where the claim was lost."""
         raise NotImplementedError
 
+    def ack_arguments(self, held: Held, result: Any) -> tuple[Any, ...]:
+        """What to call the handle's own ``ack`` with."""
+        return ()
+
     def visibility(self, held: Held) -> float:
         """Seconds its claim holds from one beat to the next."""
         raise NotImplementedError
@@ -278,16 +282,18 @@ class QueueSource(Source):
     def settle(self, held: Held) -> bool:
         queue, handle, what = self._queue, held.handle, held.settlement
         if what.kind == "ack":
-            return queue._engine.ack(held.claim, self._result(held))
+            return queue._engine.ack(held.claim, self._result(held, what.result))
         if what.kind == "retry":
             return queue.retry(handle, what.error, what.delay)
         if what.kind == "fail":
             return queue.fail(handle, what.error)
         return queue.release(handle, delay=what.delay)
 
-    def _result(self, held: Held) -> str | None:
+    def ack_arguments(self, held: Held, result: Any) -> tuple[Any, ...]:
+        return () if result is None or self._result(held, result) is None else (result,)
+
+    def _result(self, held: Held, result: Any) -> str | None:
         """The result as text; one that cannot be carried is dropped: the work is done, and must not be done again."""
-        result = held.settlement.result
         try:
             text: str | None = held.handle._queue._result(result)
         except Exception as error:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rota.worker import plan
+from rota.worker import plan, transactional
 from rota.worker.coroutines import note_end
 from rota.worker.health import WorkerHealth
 from rota.worker.logs import WARNING, item_fields, tell
@@ -127,12 +127,17 @@ class Stepper:
         within = contextvars.copy_context()
         if handler.runs != "loop":
             with handling(held, within.run):
+                if handler.transactional:
+                    return transactional.run(held, within, _begun)
                 return within.run(handler.invoke, held.handle)
         if self._loop is None:
             self._loop = asyncio.Runner()
         return self._loop.run(self._within_time(handler, held), context=within)
 
     async def _within_time(self, handler: Handler, held: Held) -> Any:
+        if handler.transactional:
+            with handling(held):
+                return await transactional.arun(held, _canceller())
         work: Coroutine[Any, Any, Any] = handler.invoke(held.handle)
         with handling(held):
             if handler.timeout is None:
@@ -161,6 +166,22 @@ class Stepper:
             counters.failed += 1
         else:
             counters.released += 1
+
+
+def _begun(held: Held) -> None:
+    held.began = time.monotonic()
+
+
+def _canceller() -> Callable[[Held], None]:
+    """Ends this task when its handler's time is over."""
+    task = asyncio.current_task()
+
+    def timed_out(held: Held) -> None:
+        held.why = "timeout"
+        assert task is not None
+        task.cancel()
+
+    return timed_out
 
 
 def _shown(held: Held) -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rota.worker import plan
+from rota.worker import plan, transactional
 from rota.worker.children import Child, ChildDied
 from rota.worker.coroutines import note_end
 from rota.worker.logs import WARNING, item_fields, tell
@@ -79,9 +79,8 @@ class ThreadRunner:
         try:
             # That a process has to start first is not on the handler's time.
             child = self._child(held, children) if handler.runs == "process" else None
-            began = held.began = _monotonic()
-            if handler.timeout is not None:
-                self._watch(began + handler.timeout)
+            if not handler.transactional:
+                self._begun(held)
             if child is not None:
                 with handling(held):
                     result = child.handle(held)
@@ -92,7 +91,10 @@ class ThreadRunner:
                 # Its own copy of the run's context: nothing a handler sets there reaches the next one.
                 within = self._context.copy()
                 with handling(held, within.run):
-                    result = within.run(handler.invoke, held.handle)
+                    if handler.transactional:
+                        result = transactional.run(held, within, self._begun)
+                    else:
+                        result = within.run(handler.invoke, held.handle)
                 if inspect.iscoroutine(result):
                     result.close()
                     result = None
@@ -102,6 +104,13 @@ class ThreadRunner:
             if isinstance(error, ChildDied):
                 children.pop(handler, None)
         self._ended(held, result, error)
+
+    def _begun(self, held: Held) -> None:
+        """From here on its handler has the time it was given."""
+        held.began = _monotonic()
+        assert held.handler is not None
+        if held.handler.timeout is not None:
+            self._watch(held.began + held.handler.timeout)
 
     def _child(self, held: Held, children: dict[Any, Child]) -> Child:
         """A process that can take the item."""

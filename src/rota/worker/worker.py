@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 import rota.sync.store as stores
 from rota import forks, names, units
 from rota.codecs import Codec
+from rota.facade.outboxes import DELIVERY_TIMEOUT
 from rota.facade.stores import declared
 from rota.facade.transports import OptionChanges
 from rota.sync.store import Store
@@ -87,6 +88,7 @@ class Worker:
         timeout: Duration | None = None,
         visibility: Duration | None = None,
         processes: bool = False,
+        transactional: bool = False,
         cancel_on_lost: bool = True,
         codec: Codec | None = None,
     ) -> Callable[[F], F]:
@@ -98,6 +100,8 @@ class Worker:
         one; ``visibility``: seconds a claim holds between heartbeats, by default what is stamped on the job (Q4).
         ``codec`` decodes the payloads; a dataclass, Struct or model in the payload's annotation needs none.
         ``cancel_on_lost=False``: an async handler whose claim is lost is told (``job.lost``) and not cancelled.
+        ``transactional=True``: the handler runs in a transaction, which it takes as ``tx`` (or annotated with
+        ``rota.Transaction``, ``rota.AsyncTransaction``); what it does there is committed together with its ack.
 
         Returns the function unchanged. Raises ``TypeError`` for a signature that cannot be called, ``ValueError`` for a
         second handler of the same jobs or options that differ from another handler's.
@@ -106,9 +110,30 @@ class Worker:
             "queue",
             name,
             None,
-            {"timeout": timeout, "processes": processes, "cancel_on_lost": cancel_on_lost, "codec": codec},
+            {
+                "timeout": timeout,
+                "processes": processes,
+                "transactional": transactional,
+                "cancel_on_lost": cancel_on_lost,
+                "codec": codec,
+            },
             {"concurrency": concurrency, "visibility": visibility},
         )
+
+    def outbox(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        timeout: Duration | None = DELIVERY_TIMEOUT,
+        visibility: Duration | None = None,
+        codec: Codec | None = None,
+    ) -> Callable[[F], F]:
+        """Decorate what delivers the jobs of an outbox (X5): ``queue``, with 30 s for one delivery.
+
+        Their attempts and pauses are those of ``store.outbox(name)``, which stamped them when they were enqueued.
+        """
+        return self.queue(name, concurrency=concurrency, timeout=timeout, visibility=visibility, codec=codec)
 
     def task(
         self,
@@ -119,6 +144,7 @@ class Worker:
         timeout: Duration | None = None,
         visibility: Duration | None = None,
         processes: bool = False,
+        transactional: bool = False,
         cancel_on_lost: bool = True,
         codec: Codec | None = None,
     ) -> Callable[[F], F]:
@@ -136,7 +162,13 @@ class Worker:
                 "queue",
                 queue,
                 names.name(getattr(function, "__name__", "") if name is None else name, "task name"),
-                {"timeout": timeout, "processes": processes, "cancel_on_lost": cancel_on_lost, "codec": codec},
+                {
+                    "timeout": timeout,
+                    "processes": processes,
+                    "transactional": transactional,
+                    "cancel_on_lost": cancel_on_lost,
+                    "codec": codec,
+                },
                 {"concurrency": concurrency, "visibility": visibility},
             )(function)
 
@@ -152,6 +184,7 @@ class Worker:
         priority_share: float | None = None,
         min_priority: int | None = None,
         processes: bool = False,
+        transactional: bool = False,
         cancel_on_lost: bool = True,
         codec: Codec | None = None,
         **options: Unpack[OptionChanges],
@@ -171,7 +204,13 @@ class Worker:
             "transport",
             name,
             None,
-            {"timeout": timeout, "processes": processes, "cancel_on_lost": cancel_on_lost, "codec": codec},
+            {
+                "timeout": timeout,
+                "processes": processes,
+                "transactional": transactional,
+                "cancel_on_lost": cancel_on_lost,
+                "codec": codec,
+            },
             {
                 "concurrency": concurrency,
                 "visibility": visibility,

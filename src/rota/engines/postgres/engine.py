@@ -85,6 +85,7 @@ class PostgresEngine:
         listening_errors = Translator(listening.shown, schema, (*listening.secrets, *address.secrets))
         self._listening_connector = Connector(listening, listening_errors, connect_timeout, False)
         self._size, self._patience = pool_size, busy_timeout
+        self.transactions_at_once: int | None = pool_size
         self.holders = Holders()
         self.known_whereabouts: tuple[Any, ...] | None = None
         self._start()

@@ -134,6 +134,9 @@ class Borrowed(Verbs):
     def rollback(self) -> None:
         raise AssertionError("whose connection it is rolls back")
 
+    def abandon(self) -> None:
+        raise AssertionError("whose connection it is rolls back")
+
     def on_commit(self, act: Callable[[], None]) -> None:
         """Nobody tells: who waits polls."""
 

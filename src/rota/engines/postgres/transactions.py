@@ -288,6 +288,11 @@ class PostgresTransaction(Verbs):
             finally:
                 self._end()
 
+    def abandon(self) -> None:
+        """Close the connection: there is no loop to send a ROLLBACK on."""
+        self._session.close()
+        self._end()
+
     def _end(self) -> None:
         if os.getpid() != self._process or self._is_over:
             return

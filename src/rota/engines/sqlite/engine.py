@@ -47,6 +47,8 @@ T = TypeVar("T")
 _COMMITS_PER_LOOK = 8
 # Between two looks whether the file is still there, in seconds.
 _FILE_LOOKED_AT = 0.25
+# A transaction that lets others go first looks this often whether they have, in seconds.
+_GO_FIRST_LOOK = 0.0005
 # How long closing waits for another process's checkpoint to end, in seconds.
 _CLOSING_PATIENCE = 5.0
 
@@ -55,6 +57,7 @@ class SqliteEngine:
     """One database file, opened."""
 
     durable = True
+    transactions_at_once: int | None = 1
 
     def __init__(
         self,
@@ -93,6 +96,8 @@ class SqliteEngine:
     def _start(self) -> None:
         """All that belongs to this process alone; a forked child does it again."""
         self.write_lock = threading.Lock()
+        # Who waits for it.
+        self._waiting: set[object] = set()
         self._read_lock = threading.Lock()
         self._writer: sqlite3.Cursor | None = None
         self._reader: sqlite3.Cursor | None = None
@@ -112,7 +117,7 @@ class SqliteEngine:
         if not lock.acquire(blocking=False):
             if self.holders:
                 self.holders.check()
-            self._wait_for(lock)
+            self._wait_for(lock, self.busy_timeout)
         try:
             cursor = self._begin()
             try:
@@ -157,8 +162,11 @@ class SqliteEngine:
     def begin(self) -> SqliteTransaction:
         """A transaction on the writer, which is its own until it ends. Who begins it is noted as its holder before."""
         lock = self.write_lock
+        deadline = time.monotonic() + self.busy_timeout
+        if self._waiting:
+            self._let_go_first(deadline)
         if not lock.acquire(blocking=False):
-            self._wait_for(lock)
+            self._wait_for(lock, deadline - time.monotonic())
         try:
             return SqliteTransaction(self, self._begin(), lock)
         except BaseException:
@@ -237,8 +245,20 @@ class SqliteEngine:
         finally:
             self._roll_back(cursor)
 
-    def _wait_for(self, lock: threading.Lock) -> None:
-        if not lock.acquire(timeout=min(self.busy_timeout, threading.TIMEOUT_MAX)):
+    def _let_go_first(self, deadline: float) -> None:
+        """Those who wait for the writer already: transactions in a row, which hold it for long, would shut them out."""
+        before = list(self._waiting)
+        while any(one in self._waiting for one in before) and time.monotonic() < deadline:
+            time.sleep(_GO_FIRST_LOOK)
+
+    def _wait_for(self, lock: threading.Lock, seconds: float) -> None:
+        place = object()
+        self._waiting.add(place)
+        try:
+            acquired = lock.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
+        finally:
+            self._waiting.discard(place)
+        if not acquired:
             raise EngineBusy(
                 f"{self.path}: another thread of this process held the writer for {self.busy_timeout} seconds, "
                 "nothing was changed"

@@ -112,6 +112,9 @@ class Borrowed(Verbs):
     def rollback(self) -> None:
         raise AssertionError("whose connection it is rolls back")
 
+    def abandon(self) -> None:
+        raise AssertionError("whose connection it is rolls back")
+
     def acall(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         raise AssertionError("a sync connection is used by the sync facade")
 

@@ -191,6 +191,10 @@ class SqliteTransaction(Verbs):
             self._is_over = True
             self.engine.end(self._cursor, self._lock, commit=commit)
 
+    def abandon(self) -> None:
+        """``rollback``."""
+        self.rollback()
+
     def acall(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run a verb in the thread of transactions; it runs to its end even if its awaiting task is cancelled."""
         return asyncio.shield(self.engine.held_calls.call(verb, *args, **kwargs))
