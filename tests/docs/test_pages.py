@@ -150,7 +150,7 @@ def test_readme_has_the_two_commands() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for command in (
         "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/rota demo",
-        "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/python -m pytest -n 3",
+        "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/python -m pytest -n 4",
     ):
         assert f"\n{command}\n" in readme
 

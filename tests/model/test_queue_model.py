@@ -463,9 +463,9 @@ class QueueModel(RuleBasedStateMachine):
 
 
 TestQueueModel = QueueModel.TestCase
-TestQueueModel.settings = effort(40, 40)
+TestQueueModel.settings = effort(25, 40)
 
 
-@pytest.mark.parametrize("seed", walks(40))
+@pytest.mark.parametrize("seed", walks(20))
 def test_a_long_walk(seed: int) -> None:
     walk(QueueModel, {}, MOVES, seed, 150)

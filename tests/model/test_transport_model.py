@@ -490,9 +490,9 @@ class TransportModel(RuleBasedStateMachine):
 
 
 TestTransportModel = TransportModel.TestCase
-TestTransportModel.settings = effort(40, 40)
+TestTransportModel.settings = effort(25, 40)
 
 
-@pytest.mark.parametrize("seed", walks(40))
+@pytest.mark.parametrize("seed", walks(20))
 def test_a_long_walk(seed: int) -> None:
     walk(TransportModel, BEGIN, MOVES, seed, 150)

@@ -20,7 +20,7 @@ from .lenders import DROP, ON_MEMORY, ON_POSTGRES, ON_SQLITE, TABLE, Lender
 from .storm import WRONG, Tally, alone, cut, killed, rolled_back
 from .workings import Place, judge
 
-COUNT = int(os.environ.get("ROTA_TEST_TRANSACTIONS", "60"))
+COUNT = int(os.environ.get("ROTA_TEST_TRANSACTIONS", "30"))
 
 
 @pytest.fixture

@@ -114,12 +114,12 @@ class RotaBackend(BaseTaskBackend):
             errors=[],
             worker_ids=[],
         )
-        tell = partial(signals.task_enqueued.send, type(self), task_result=result)
+        announce = partial(signals.task_enqueued.send, type(self), task_result=result)
         if connection is not None and connection.in_atomic_block:
             # What is rolled back was never enqueued.
-            transaction.on_commit(tell, using=self.database, robust=True)
+            transaction.on_commit(announce, using=self.database, robust=True)
         else:
-            tell()
+            announce()
         return result
 
     def _transaction(self) -> Any:
