@@ -21,6 +21,7 @@ def main(arguments: list[str]) -> int:
     only_postgres = parser.add_argument_group("postgres only")
     only_postgres.add_argument("--measure", choices=("put", "work"), default="put")
     only_postgres.add_argument("--small", action="store_true", help="one round with few jobs: does everything run?")
+    only_postgres.add_argument("--jobs", type=int, help="how many a worker has in each round (10,000)")
     only_postgres.add_argument("--only", choices=PEERS, action="append", default=[], help="this peer; repeatable")
     only_postgres.add_argument("--loop", choices=("uvloop", "asyncio"), default="uvloop")
     only_postgres.add_argument("--python", help="the interpreter for every environment; default: 3.12 or newer, if any")
@@ -35,7 +36,9 @@ def main(arguments: list[str]) -> int:
         from bench.peers import postgres
 
         url = urls[0] if urls else None
-        complete = postgres.compare(url, folder, given.python, given.measure, given.small, given.only, given.loop)
+        complete = postgres.compare(
+            url, folder, given.python, given.measure, given.small, given.only, given.loop, given.jobs
+        )
         return 0 if complete else 1
     if urls:
         parser.error("a URL goes with postgres")

@@ -33,11 +33,20 @@ Figures = dict[str, dict[str, Timed]]
 
 
 def compare(
-    url: str | None, folder: Path, python: str | None, measure: str, small: bool, only: list[str], loop: str
+    url: str | None,
+    folder: Path,
+    python: str | None,
+    measure: str,
+    small: bool,
+    only: list[str],
+    loop: str,
+    jobs: int | None = None,
 ) -> bool:
     """Measure and print; whether every library took part."""
     python, version = interpreter(python, OLDEST_PYTHON)
     plan = {"measure": measure, "loop": loop, **(SMALL if small else FULL)}
+    if jobs is not None:
+        plan["work"] = jobs
     sides = [name for name, side in SIDES.items() if not only or side.peer in ("rota", *only)]
     if measure == "work":
         sides = [name for name in sides if SIDES[name].works]
