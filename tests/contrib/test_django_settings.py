@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 import rota
 
-from .project import Project, connections, framework, override_settings, stores, tasks
+from .project import Project, connections, database_settings, framework, override_settings, stores, tasks
 
 TESTS = Path(__file__).resolve().parents[1]
 SQLITE = {"ENGINE": "django.db.backends.sqlite3"}
@@ -216,6 +217,45 @@ def test_migrate_makes_the_tables(tmp_path: Path) -> None:
     )
     status, output = project.manage("test")
     assert (status, "OK" in output) == (0, True), output
+
+
+TESTED = """
+from contrib import jobs
+from django.test import TestCase, TransactionTestCase
+from rota.contrib import django as tasks
+
+class Rolled(TestCase):
+    databases = {"default", "other"}
+
+    def test_back(self):
+        jobs.add.enqueue(1)
+
+class Committed(TransactionTestCase):
+    def test_run(self):
+        result = jobs.add.enqueue(1, 2)
+        worker = tasks.worker()
+        self.assertEqual(worker.drain(), 1)
+        worker.close()
+        result.refresh()
+        self.assertEqual(result.return_value, 3)
+"""
+
+
+def test_the_test_runner_can_drop_its_database(tmp_path: Path, postgres_url: str) -> None:
+    """PostgreSQL drops no database where a session is, and stores stay open with the process."""
+    project = Managed(tmp_path, "rota.contrib.django")
+    settings = tmp_path / "settings.py"
+    real = database_settings(postgres_url)
+    # Tests have the second one in memory, where no store can be.
+    databases = {"default": real, "other": {"ENGINE": "django.db.backends.sqlite3", "NAME": "other.db"}}
+    other = {"BACKEND": "rota.contrib.django.RotaBackend", "OPTIONS": {"database": "other"}}
+    settings.write_text(f"{settings.read_text()}\nDATABASES = {databases!r}\nTASKS['other'] = {other!r}\n")
+    (tmp_path / "test_tasks.py").write_text(TESTED)
+    status, output = project.manage("test", "--noinput")
+    assert (status, "Ran 2 tests" in output) == (0, True), output
+    with psycopg.connect(postgres_url) as connection:
+        named = "SELECT 1 FROM pg_database WHERE datname = %s"
+        assert connection.execute(named, [f"test_{real['NAME']}"]).fetchone() is None
 
 
 SHOP = """

@@ -158,7 +158,11 @@ def test_arguments_are_what_json_makes_of_them(site: Project) -> None:
     assert type(site.jobs.calls[0][0]) is int
 
 
-@pytest.mark.parametrize("bad", [object(), {1, 2}, float("nan"), "\ud800", datetime(2030, 1, 1, tzinfo=UTC)])
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
+
+@pytest.mark.parametrize("bad", [object(), {1, 2}, float("nan"), "\ud800", datetime(2030, 1, 1, tzinfo=UTC), ENDLESS])
 def test_arguments_that_are_no_json_are_refused_before_any_effect(site: Project, bad: Any) -> None:
     with pytest.raises((TypeError, ValueError, rota.PayloadError)):
         site.jobs.add.enqueue(bad)

@@ -342,3 +342,13 @@ def test_batches_grow_by_their_size_whatever_the_statistics_say(
         assert 0 < len(jobs) < size
     finally:
         observed.store.close()
+
+
+def test_no_row_is_held_against_each_element_of_an_array(postgres_url: str) -> None:
+    """``<> ALL`` of a variable runs through it for every row: 40,000 letters with keys that were taken took 35 s."""
+    with psycopg.connect(postgres_url) as connection:
+        found = connection.execute(
+            "SELECT proname FROM pg_proc WHERE pronamespace = 'rota'::regnamespace AND prosrc ~* '<> *all' ORDER BY 1"
+        ).fetchall()
+    # A thousand groups at most.
+    assert found == [("tidy_drained",)]

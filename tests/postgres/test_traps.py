@@ -374,6 +374,25 @@ def test_batches_in_opposite_orders_do_not_deadlock(
         assert sum(counts) == size
 
 
+@guarded
+def test_groups_are_made_in_one_order(postgres_url: str, sessions: Sessions, guarded: bool) -> None:
+    """Whoever waits for the first one has not made the second yet: two such batches would wait for each other."""
+    if not guarded:
+        sabotage(postgres_url, "open_groups", ('ORDER BY made.group_id COLLATE "C"', ""))
+    holder, batch, other, watcher = (sessions() for _ in range(4))
+    holder.begin()
+    holder.publish("a", "1")
+    both = Running(lambda: batch.call("publish_many", None, "t", ["z", "a"], ["1", "2"], [0, 0], None, None))
+    both.settle(watcher, batch)
+    assert not both.done
+    one = Running(lambda: other.publish("z", "1"))
+    one.settle(watcher, other)
+    assert one.done is guarded
+    holder.commit()
+    assert len(both.result()) == 2
+    one.result()
+
+
 # -- Suspensions and groups just being made (T9) -----------------------------------------------------------------------
 
 

@@ -207,4 +207,7 @@ def plain(value: Any) -> Any:
 
     Raises ``TypeError`` or ``ValueError`` for what is no JSON, as Django's own backends do.
     """
-    return json.loads(json.dumps(normalize_json(value), allow_nan=False))
+    try:
+        return json.loads(json.dumps(normalize_json(value), allow_nan=False))
+    except RecursionError:
+        raise ValueError("nested too deeply to be JSON, or contains itself") from None

@@ -5,11 +5,14 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
+from django.db.backends.base.base import NO_DB_ALIAS
+from django.db.backends.signals import connection_created
 
 import rota
 from rota import engines
@@ -46,6 +49,7 @@ def opened(url: str) -> rota.Store:
             if found is None:
                 if not _stores:
                     atexit.register(_close_all)
+                    connection_created.connect(_make_way, dispatch_uid="rota.contrib.django")
                 try:
                     found = _stores[url] = rota.open(url)
                 except (rota.EngineBusy, rota.SchemaMismatch) as error:
@@ -59,6 +63,21 @@ def opened(url: str) -> rota.Store:
 def _close_all() -> None:
     for one in _stores.values():
         one.close()
+
+
+def _make_way(connection: Any, **kwargs: Any) -> None:
+    """Leave the databases of the project when Django's test runner makes, copies or drops them, which PostgreSQL
+    refuses while anybody is there. That is the only thing Django has a connection to no database for."""
+    if connection.alias != NO_DB_ALIAS:
+        return
+    from rota.contrib.django.backend import RotaBackend
+
+    for backend in task_backends.all():
+        # A store of its own is no test runner's business.
+        if isinstance(backend, RotaBackend) and backend.database is not None:
+            with suppress(ImproperlyConfigured), _lock:
+                if (left := _stores.pop(backend.url, None)) is not None:
+                    left.close()
 
 
 def url_of(alias: str, options: dict[str, Any]) -> str:

@@ -229,8 +229,8 @@ BEGIN
     INSERT INTO {schema}.jobs (id, run_at, enqueued_at, releases, visibility, max_attempts, backoff_base,
         dead_letter_retention, keep_done, key_ttl, priority, queue, name, key, last_error, previous_error, headers, payload)
     SELECT id, v_now, enqueued_at, releases, visibility, max_attempts, backoff_base,
-        dead_letter_retention, keep_done, key_ttl, priority, queue, name, CASE WHEN id <> ALL (v_dropped) THEN key END,
-        last_error, previous_error, headers, payload
+        dead_letter_retention, keep_done, key_ttl, priority, queue, name,
+        CASE WHEN id NOT IN (SELECT unnest(v_dropped)) THEN key END, last_error, previous_error, headers, payload
     FROM {schema}.dead_jobs WHERE letter_id = ANY (v_letters);
     v_ids := ARRAY(SELECT id FROM {schema}.dead_jobs WHERE letter_id = ANY (v_letters) ORDER BY id);
     DELETE FROM {schema}.dead_jobs WHERE letter_id = ANY (v_letters);

@@ -125,12 +125,15 @@ BEGIN
         v_seqs := coalesce(p_seqs, ARRAY(SELECT nextval('{schema}.seqs') FROM generate_series(1, p_count)));
         v_missing := cardinality(p_groups) - coalesce(cardinality(v_locked), 0);
         EXIT WHEN v_missing = 0;
+        -- Turns are drawn in the order of the messages, groups made in one order everywhere.
         INSERT INTO {schema}.groups (transport, group_id, priority, turn)
-        SELECT p_transport, made.group_id, made.priority, {schema}.new_turn(p_transport, v_seqs[made.first])
-        FROM (SELECT u.group_id, u.priority, u.first FROM unnest(p_groups, p_priorities, p_firsts)
-                AS u (group_id, priority, first)
-            WHERE u.group_id NOT IN (SELECT unnest(v_locked))
-            ORDER BY u.first) made
+        SELECT p_transport, made.group_id, made.priority, made.turn
+        FROM (SELECT u.group_id, u.priority, {schema}.new_turn(p_transport, v_seqs[u.first]) AS turn
+            FROM (SELECT * FROM unnest(p_groups, p_priorities, p_firsts) AS missing (group_id, priority, first)
+                WHERE group_id NOT IN (SELECT unnest(v_locked))
+                ORDER BY first OFFSET 0) u
+            OFFSET 0) made
+        ORDER BY made.group_id COLLATE "C"
         ON CONFLICT (transport, group_id) DO NOTHING;
         GET DIAGNOSTICS v_made = ROW_COUNT;
         PERFORM {schema}.mark_suspended(p_transport, p_groups);

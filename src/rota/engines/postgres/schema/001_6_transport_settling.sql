@@ -243,13 +243,13 @@ BEGIN
     v_seqs := {schema}.open_groups(p_transport, v_groups, v_priorities, v_firsts, cardinality(v_letters),
         CASE WHEN p_original THEN v_old END);
     INSERT INTO {schema}.messages (transport, group_id, seq, published_at, key, last_error, previous_error, headers, event)
-    SELECT p_transport, d.group_id, u.seq, d.published_at, CASE WHEN d.seq <> ALL (v_dropped) THEN d.key END,
-        d.last_error, d.previous_error, d.headers, d.event
+    SELECT p_transport, d.group_id, u.seq, d.published_at,
+        CASE WHEN d.seq NOT IN (SELECT unnest(v_dropped)) THEN d.key END, d.last_error, d.previous_error, d.headers, d.event
     FROM unnest(v_letters, v_seqs) AS u (letter_id, seq) JOIN {schema}.dead_messages d ON d.letter_id = u.letter_id;
     PERFORM {schema}.bind_key('transport', p_transport, d.key, u.seq, d.published_at + t.key_ttl, d.group_id)
     FROM {schema}.transports t, unnest(v_letters, v_seqs) AS u (letter_id, seq)
         JOIN {schema}.dead_messages d ON d.letter_id = u.letter_id
-    WHERE t.name = p_transport AND d.key IS NOT NULL AND d.seq <> ALL (v_dropped);
+    WHERE t.name = p_transport AND d.key IS NOT NULL AND d.seq NOT IN (SELECT unnest(v_dropped));
     IF p_original THEN
         -- A message put back before the head of a group never claimed moves that group forward (T3).
         PERFORM 1 FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (v_groups)
