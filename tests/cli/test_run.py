@@ -247,3 +247,16 @@ def test_told_twice_it_ends_now(shell: Shell) -> None:
     process.communicate(timeout=5)
     assert process.returncode == exits.INTERRUPTED
     assert [(state, attempts) for state, attempts, _ in states(shell)] == [("pending", 0)] * 3
+
+
+def test_a_module_that_runs_its_worker_itself_is_not_run_again(shell: Shell) -> None:
+    text = SLOW.format(store='"sqlite:///rota.db"', grace="", seconds=0)
+    (shell.place / "slow.py").write_text(f"{text}\nworker.run()\n")
+    shell.run("enqueue", "q", "1")
+    process = shell.start("run", "slow:worker")
+    wait_for(lambda: has_content(shell.place / "began"))
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    assert "slow ran this worker itself when it was imported, so it is not run again" in err
+    assert '__name__ == "__main__"' in err

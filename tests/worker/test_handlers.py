@@ -229,6 +229,12 @@ class TestRefusals:
         with pytest.raises(TypeError, match="only its payload"):
             rota.Worker().queue("q", processes=True)(lambda job: None)
 
+        def local(payload: Any) -> None: ...
+
+        for function in (local, lambda payload: None):
+            with pytest.raises(TypeError, match="at the top level of a module"):
+                rota.Worker().queue("q", processes=True)(function)
+
     def test_worker_without_store_or_handlers(self) -> None:
         for call in (lambda w: w.step(), lambda w: w.drain(), lambda w: w.run(), lambda w: asyncio.run(w.arun())):
             worker = rota.Worker()

@@ -85,6 +85,11 @@ class Handler:
             raise TypeError(f"{self.label} runs in a process of its own, where no transaction of the worker can be had")
         if processes and taken.takes_handle:
             raise TypeError(f"{self.label} runs in a process of its own, where only its payload can be had, no handle")
+        if processes and "<" in getattr(function, "__qualname__", ""):
+            # A child finds it by its module and name; else every try would fail, and its jobs would die.
+            raise TypeError(
+                f"{self.label} runs in a process of its own, which imports it: define it at the top level of a module"
+            )
 
     @property
     def ends_for_sure(self) -> bool:
