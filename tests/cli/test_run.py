@@ -91,6 +91,7 @@ def test_it_works_off_what_the_url_names_until_it_is_stopped(
     assert "worker_started" in result.err
     assert "worker_stopped" in result.err
     assert "handler_failed" in result.err
+    assert ("lives in this process only" in result.err) == cli.url.startswith("memory:")
     assert result.out == ""
 
 

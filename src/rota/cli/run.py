@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         )
     if isinstance(worker.bound_to, str):
         session.url = worker.bound_to
-        session.note(f"rota: {escape(session.shown_url)}")
+        session.tell(storing=True)
     if arguments.grace is not None and arguments.grace < 0:
         raise CommandError(USAGE, f"--grace must be 0 seconds or more, got {arguments.grace:g}")
     grace = worker.grace if arguments.grace is None else arguments.grace
