@@ -17,6 +17,7 @@ from .conftest import Cli, Result, Shell
 from .test_processes import has_content, states, wait_for
 
 TASKS = """
+import os, time
 import rota
 
 worker = rota.Worker({store})
@@ -25,7 +26,10 @@ worker = rota.Worker({store})
 def handle(job: rota.Job) -> None:
     if job.payload == "fail":
         raise rota.Fail("told to")
-    if job.payload == "stop":
+    if job.payload == "stop after two events":
+        while not os.path.exists("events") or len(open("events").readlines()) < 2:
+            time.sleep(0.01)
+    if job.payload.startswith("stop"):
         worker.stop()
 
 @worker.transport("t")
@@ -82,7 +86,7 @@ def test_it_works_off_what_the_url_names_until_it_is_stopped(
     queue = store.queue("q")
     queue.enqueue_many(["a", "fail", "b"])
     store.transport("t").publish_many([("g", 1), ("g", 2)])
-    queue.enqueue("stop", delay=0.5)
+    queue.enqueue("stop after two events", delay=0.5)
     result = run(cli, "run", f"myapp.tasks:{name}", "--worker", "me")
     assert queue.stats().pending == queue.stats().processing == 0
     (letter,) = queue.dead_letters()
