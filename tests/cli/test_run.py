@@ -17,7 +17,8 @@ from .conftest import Cli, Result, Shell
 from .test_processes import has_content, states, wait_for
 
 TASKS = """
-import os, time
+import time
+from pathlib import Path
 import rota
 
 worker = rota.Worker({store})
@@ -27,7 +28,7 @@ def handle(job: rota.Job) -> None:
     if job.payload == "fail":
         raise rota.Fail("told to")
     if job.payload == "stop after two events":
-        while not os.path.exists("events") or len(open("events").readlines()) < 2:
+        while not Path("events").exists() or len(Path("events").read_text().split()) < 2:
             time.sleep(0.01)
     if job.payload.startswith("stop"):
         worker.stop()
