@@ -38,6 +38,16 @@ class Executor(Protocol):
         """End what runs for this item now. From any thread; quiet when nothing runs."""
 
 
+def check_name(name: str, kind: SourceKind) -> None:
+    """Raises what ``names.name`` raises; to a decorator that was written without its name, what to write."""
+    if callable(name):
+        said = signature.label_of(name)
+        raise TypeError(
+            f'the decorator takes the name of a {kind}, as in @worker.{kind}("name"), got the function {said}'
+        )
+    names.name(name, f"{kind} name")
+
+
 class Handler:
     """A function, or an executor in its place, with what was said of it."""
 
