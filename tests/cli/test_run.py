@@ -17,6 +17,8 @@ from .conftest import Cli, Result, Shell
 from .test_processes import has_content, states, wait_for
 
 TASKS = """
+import time
+from pathlib import Path
 import rota
 
 worker = rota.Worker({store})
@@ -25,7 +27,10 @@ worker = rota.Worker({store})
 def handle(job: rota.Job) -> None:
     if job.payload == "fail":
         raise rota.Fail("told to")
-    if job.payload == "stop":
+    if job.payload == "stop after two events":
+        while not Path("events").exists() or len(Path("events").read_text().split()) < 2:
+            time.sleep(0.01)
+    if job.payload.startswith("stop"):
         worker.stop()
 
 @worker.transport("t")
@@ -82,7 +87,7 @@ def test_it_works_off_what_the_url_names_until_it_is_stopped(
     queue = store.queue("q")
     queue.enqueue_many(["a", "fail", "b"])
     store.transport("t").publish_many([("g", 1), ("g", 2)])
-    queue.enqueue("stop", delay=0.5)
+    queue.enqueue("stop after two events", delay=0.5)
     result = run(cli, "run", f"myapp.tasks:{name}", "--worker", "me")
     assert queue.stats().pending == queue.stats().processing == 0
     (letter,) = queue.dead_letters()
@@ -91,6 +96,7 @@ def test_it_works_off_what_the_url_names_until_it_is_stopped(
     assert "worker_started" in result.err
     assert "worker_stopped" in result.err
     assert "handler_failed" in result.err
+    assert ("lives in this process only" in result.err) == cli.url.startswith("memory:")
     assert result.out == ""
 
 
@@ -247,3 +253,16 @@ def test_told_twice_it_ends_now(shell: Shell) -> None:
     process.communicate(timeout=5)
     assert process.returncode == exits.INTERRUPTED
     assert [(state, attempts) for state, attempts, _ in states(shell)] == [("pending", 0)] * 3
+
+
+def test_a_module_that_runs_its_worker_itself_is_not_run_again(shell: Shell) -> None:
+    text = SLOW.format(store='"sqlite:///rota.db"', grace="", seconds=0)
+    (shell.place / "slow.py").write_text(f"{text}\nworker.run()\n")
+    shell.run("enqueue", "q", "1")
+    process = shell.start("run", "slow:worker")
+    wait_for(lambda: has_content(shell.place / "began"))
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    assert "slow ran this worker itself when it was imported, so it is not run again" in err
+    assert '__name__ == "__main__"' in err

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.core.management import CommandError, call_command
 from django.db import transaction
 
 import rota
+from rota.contrib.django.management.commands.rota_worker import Command
 from rota.wakeups import queue_address
 
 from .project import Project, framework, project, stores
@@ -133,6 +135,14 @@ def test_without_tables_it_is_said_what_to_do(tmp_path: Path) -> None:
         with pytest.raises(rota.EngineBusy) as caught:
             site.jobs.add.enqueue(1)
     assert "Has `manage.py migrate` made Rota's tables" in caught.value.__notes__[0]
+
+
+def test_a_worker_without_tables_says_what_to_do(postgres_url: str) -> None:
+    with (
+        project(postgres_url, store={"schema": "absent"}, prepared=False),
+        pytest.raises(CommandError, match=r"SchemaMismatch: (.|\n)*Has `manage.py migrate` made Rota's tables"),
+    ):
+        call_command(Command())
 
 
 def test_signals_come_with_the_commit(site: Project) -> None:

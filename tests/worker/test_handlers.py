@@ -229,6 +229,12 @@ class TestRefusals:
         with pytest.raises(TypeError, match="only its payload"):
             rota.Worker().queue("q", processes=True)(lambda job: None)
 
+        def local(payload: Any) -> None: ...
+
+        for function in (local, lambda payload: None):
+            with pytest.raises(TypeError, match="at the top level of a module"):
+                rota.Worker().queue("q", processes=True)(function)
+
     def test_worker_without_store_or_handlers(self) -> None:
         for call in (lambda w: w.step(), lambda w: w.drain(), lambda w: w.run(), lambda w: asyncio.run(w.arun())):
             worker = rota.Worker()
@@ -252,10 +258,11 @@ class TestRefusals:
 def wants_payload(payload: Any) -> None: ...
 
 
-@pytest.mark.parametrize("decorator", ["queue", "task", "transport"])
+@pytest.mark.parametrize("decorator", ["queue", "task", "outbox", "transport"])
 def test_a_decorator_without_its_name_is_refused_at_once(decorator: str) -> None:
     """It would take the function for the name, and the handler would never be registered."""
-    with pytest.raises(TypeError, match="name must be"):
+    kind = "transport" if decorator == "transport" else "queue"
+    with pytest.raises(TypeError, match=rf'as in @worker.{kind}\("name"\), got the function wants_payload'):
         getattr(rota.Worker(), decorator)(wants_payload)
 
 

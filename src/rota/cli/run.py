@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 def run(arguments: argparse.Namespace, session: Session) -> int:
     """Run the worker until it is told to stop; 128 and the signal's number when it was told twice."""
     worker = load(arguments.target)
+    if worker.stopped_by:
+        # Who sent that signal meant what was running, not the run that would come now.
+        module = arguments.target.partition(":")[0]
+        session.note(
+            f"rota: {module} ran this worker itself when it was imported, so it is not run again; put that run() "
+            'under if __name__ == "__main__":'
+        )
+        return _code(worker)
     if not worker.sources:
         raise CommandError(
             USAGE, f"{arguments.target} has no handlers: decorate some with worker.queue or worker.transport"
@@ -34,7 +42,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         )
     if isinstance(worker.bound_to, str):
         session.url = worker.bound_to
-        session.note(f"rota: {escape(session.shown_url)}")
+        session.tell(storing=True)
     if arguments.grace is not None and arguments.grace < 0:
         raise CommandError(USAGE, f"--grace must be 0 seconds or more, got {arguments.grace:g}")
     grace = worker.grace if arguments.grace is None else arguments.grace
@@ -42,6 +50,10 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     _check_address(arguments.health)
     _set_up_logging(verbose=arguments.verbose, quiet=session.quiet)
     worker.run(health=arguments.health)
+    return _code(worker)
+
+
+def _code(worker: Worker) -> int:
     return OK if len(worker.stopped_by) < 2 else 128 + worker.stopped_by[-1]
 
 

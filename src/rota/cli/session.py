@@ -35,11 +35,15 @@ class Session:
         """Open the store, saying on stderr which one it is. Reading commands pass ``create=False``."""
         import rota
 
-        self.note(f"rota: {escape(self.shown_url)}")
-        if create and self.url.startswith("memory:"):
-            self.note("rota: memory:// lives in this process only; nothing of it is left when the command ends")
+        self.tell(storing=create)
         self._store = rota.open(self.url, create=create, migrate=migrate)
         return self._store
+
+    def tell(self, *, storing: bool) -> None:
+        """Say which store it is, and what becomes of it if that is not what somebody who stores expects."""
+        self.note(f"rota: {escape(self.shown_url)}")
+        if storing and self.url.startswith("memory:"):
+            self.note("rota: memory:// lives in this process only; nothing of it is left when the command ends")
 
     def note(self, text: str) -> None:
         """A line for people on stderr, not printed with ``--quiet``."""

@@ -38,6 +38,16 @@ class Executor(Protocol):
         """End what runs for this item now. From any thread; quiet when nothing runs."""
 
 
+def check_name(name: str, kind: SourceKind) -> None:
+    """Raises what ``names.name`` raises; to a decorator that was written without its name, what to write."""
+    if callable(name):
+        said = signature.label_of(name)
+        raise TypeError(
+            f'the decorator takes the name of a {kind}, as in @worker.{kind}("name"), got the function {said}'
+        )
+    names.name(name, f"{kind} name")
+
+
 class Handler:
     """A function, or an executor in its place, with what was said of it."""
 
@@ -85,6 +95,11 @@ class Handler:
             raise TypeError(f"{self.label} runs in a process of its own, where no transaction of the worker can be had")
         if processes and taken.takes_handle:
             raise TypeError(f"{self.label} runs in a process of its own, where only its payload can be had, no handle")
+        if processes and "<" in getattr(function, "__qualname__", ""):
+            # A child finds it by its module and name; else every try would fail, and its jobs would die.
+            raise TypeError(
+                f"{self.label} runs in a process of its own, which imports it: define it at the top level of a module"
+            )
 
     @property
     def ends_for_sure(self) -> bool:

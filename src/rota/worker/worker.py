@@ -21,7 +21,7 @@ from rota.worker.endpoint import Address, parse_address
 from rota.worker.health import WorkerHealth
 from rota.worker.limits import Limits
 from rota.worker.opening import opened
-from rota.worker.registry import Registry
+from rota.worker.registry import Registry, check_name
 from rota.worker.runtime import Runtime
 from rota.worker.signals import heard_by
 from rota.worker.sources import Held
@@ -155,7 +155,7 @@ class Worker:
         worker may know it.
         """
 
-        names.name(queue, "queue name")
+        check_name(queue, "queue")
 
         def decorate(function: F) -> F:
             return self._register(
@@ -224,7 +224,7 @@ class Worker:
         self, kind: Any, name: str, task: str | None, handler: dict[str, Any], source: dict[str, Any]
     ) -> Callable[[F], F]:
         # Checked here: written without its name, as @worker.queue, the decorator is called with the function alone.
-        names.name(name, f"{kind} name")
+        check_name(name, kind)
 
         def decorate(function: F) -> F:
             with self._lock:

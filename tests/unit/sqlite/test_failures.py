@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,11 @@ def test_codes(code: int, expected: type[Exception]) -> None:
     committing = translated(error_of(code), "f.db", committing=True)
     known = expected in (EngineBusy, EngineFull)
     assert type(committing) is (expected if known else OutcomeUnknown)
+
+
+def test_what_cannot_be_opened_says_why(tmp_path: Path) -> None:
+    error = translated(error_of(sqlite3.SQLITE_CANTOPEN), str(tmp_path))
+    assert "a file that this user may read and write" in str(error)
 
 
 def test_errors_of_the_driver_itself() -> None:

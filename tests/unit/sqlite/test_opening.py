@@ -75,7 +75,7 @@ def test_a_file_that_is_no_database(opening, path) -> None:
 
 def test_a_folder_instead_of_a_file(opening, path) -> None:
     os.mkdir(path)
-    with pytest.raises(EngineUnavailable, match="unable to open"):
+    with pytest.raises(EngineUnavailable, match="is a folder: give the path of a file in it"):
         opening()
 
 

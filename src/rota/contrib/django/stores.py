@@ -22,6 +22,8 @@ _lock = threading.Lock()
 # Django makes a backend for each thread, and for each task of an event loop: what is opened is shared by them all.
 _stores: dict[str, rota.Store] = {}
 
+NO_TABLES = "Has `manage.py migrate` made Rota's tables, with rota.contrib.django in INSTALLED_APPS?"
+
 # What libpq does not know: it is Django's, or psycopg's.
 _DJANGOS = frozenset(
     ("pool", "isolation_level", "server_side_binding", "assume_role", "cursor_factory", "prepare_threshold")
@@ -53,9 +55,7 @@ def opened(url: str) -> rota.Store:
                 try:
                     found = _stores[url] = rota.open(url)
                 except (rota.EngineBusy, rota.SchemaMismatch) as error:
-                    error.add_note(
-                        "Has `manage.py migrate` made Rota's tables, with rota.contrib.django in INSTALLED_APPS?"
-                    )
+                    error.add_note(NO_TABLES)
                     raise
     return found
 

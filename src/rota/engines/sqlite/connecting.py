@@ -70,6 +70,8 @@ def check_version() -> None:
 
 def prepare_file(path: str, create: bool) -> None:
     """Make the file, for its owner only, unless it is there."""
+    if os.path.isdir(path):
+        raise EngineUnavailable(f"{path} is a folder: give the path of a file in it", lasting=True)
     if os.path.exists(path):
         return
     if not create:

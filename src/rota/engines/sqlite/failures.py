@@ -63,8 +63,12 @@ def translated(error: sqlite3.Error, path: str, *, committing: bool = False) -> 
         return EngineUnavailable(
             f"{told}: give the path of a Rota database, or of a file that does not exist yet", lasting=True
         )
-    lasting = code in _LASTING or (code == sqlite3.SQLITE_CANTOPEN and _is_barred(path))
-    return EngineUnavailable(f"{told}: nothing was changed", lasting=lasting)
+    if code == sqlite3.SQLITE_CANTOPEN and _is_barred(path):
+        return EngineUnavailable(
+            f"{told}: give the path of a file that this user may read and write (Rota makes files for their owner)",
+            lasting=True,
+        )
+    return EngineUnavailable(f"{told}: nothing was changed", lasting=code in _LASTING)
 
 
 def not_made(error: OSError, path: str) -> RotaError:

@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 import rota
 from rota.contrib.django.framework import DEFAULT_TASK_BACKEND_ALIAS
 from rota.contrib.django.running import worker
+from rota.contrib.django.stores import NO_TABLES
 
 
 class Command(BaseCommand):
@@ -49,7 +50,8 @@ class Command(BaseCommand):
         try:
             made.run(health=options["health"])
         except (rota.RotaError, ValueError) as error:
-            raise CommandError(f"{type(error).__name__}: {error}") from error
+            hint = f"\n{NO_TABLES}" if isinstance(error, rota.SchemaMismatch) else ""
+            raise CommandError(f"{type(error).__name__}: {error}{hint}") from error
         if len(made.stopped_by) > 1:
             # Told twice, as a shell would say it.
             sys.exit(128 + made.stopped_by[-1])
