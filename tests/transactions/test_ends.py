@@ -159,6 +159,27 @@ def test_transactions_do_not_use_up_the_connections_of_verbs(postgres_url: str) 
 # -- SQLite ------------------------------------------------------------------------------------------------------------
 
 
+def test_a_deferred_foreign_key_refuses_the_commit(colour: Colour, tmp_path: Path) -> None:
+    """Nothing is committed then, and that is known for sure."""
+    store = colour.open(rota.open, rota.aopen, url=f"sqlite:///{tmp_path}/s.db")
+    queue = store.queue("q")
+    core: Any = store._core
+    # Where SQLite is built to look at foreign keys unasked.
+    core.engine._writer.execute("PRAGMA foreign_keys = on")
+
+    def act(tx: Any) -> None:
+        tx.connection.execute("CREATE TABLE parents (id INTEGER PRIMARY KEY)")
+        tx.connection.execute("CREATE TABLE children (id REFERENCES parents DEFERRABLE INITIALLY DEFERRED)")
+        tx.connection.execute("INSERT INTO children VALUES (1)")
+        queue.enqueue("never", tx=tx)
+
+    with pytest.raises(rota.TransactionAborted, match="FOREIGN KEY"):
+        in_transaction(store, act)
+    assert queue.peek() == []
+    in_transaction(store, lambda tx: queue.enqueue("next", tx=tx))
+    assert [one.payload for one in queue.peek()] == ["next"]
+
+
 def test_others_are_busy_within_the_timeout(tmp_path: Path) -> None:
     """An open transaction is the one writer; other threads and processes are told so in time, and readers go on."""
     with rota.open(f"sqlite:///{tmp_path}/s.db", busy_timeout=0.3) as store:
