@@ -238,6 +238,26 @@ def test_stopped_handlers_are_rolled_back_and_given_back(
         assert until(lambda: trial.transport.claim("next")).deliveries == 1
 
 
+@ONLY_SQLITE
+def test_who_waits_for_a_turn_is_given_back_at_once(trial: Trial, running: Any) -> None:
+    """A worker that stops lets the one that has begun finish, and begins no other, however long its grace is."""
+    go = threading.Event()
+    trial.handler(effect(), blocked(go))
+    trial.add(6)
+    one: Running = running(trial.worker)
+    until(lambda: trial.tries and trial.worker.health().sources[0].running == 6)
+    one.worker.stop()
+    until(lambda: trial.worker.health().sources[0].running == 1)
+    assert trial.worker.health().state == "stopping"
+    go.set()
+    one.join()
+    assert (trial.tries, trial.effects, trial.live) == ([1], ["effect"], 5)
+    if trial.kind == "queue":
+        assert {(job.state, job.attempts) for job in trial.queue.jobs() if job.state != "done"} == {("pending", 0)}
+    else:
+        assert {lease.deliveries for lease in trial.transport.claim_batch("next", 10)} == {1}
+
+
 @ONLY_ASYNC
 def test_a_commit_under_way_is_not_cut_short(trial: Trial, running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped in the middle of it: it is waited for, and counts."""
