@@ -359,3 +359,37 @@ def test_a_handler_that_settles_on_a_connection_of_its_own(
     until(lambda: worker.health().sources[0].running == 0)
     assert tries == ([1] if how == "commit" else [1, 2])
     assert worker.health().sources[0].lost == 0
+
+
+# -- Heartbeats --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["memory", "postgresql"], indirect=True)
+def test_one_renewed_in_an_open_transaction_silences_no_other(trial: Trial, running: Any) -> None:
+    """It is locked until the commit; the others of its source, and of its worker, are renewed all the same."""
+    trial.options |= {"visibility": 2, "concurrency": 3}
+    go = threading.Event()
+
+    def renew(handle: Any, tx: Any) -> Any:
+        if len(trial.handles) > 1:
+            return None
+        return handle.heartbeat(60, tx=tx) if trial.kind == "queue" else handle.extend(60, tx=tx)
+
+    trial.handler(renew, blocked(go))
+    lost: list[bool] = []
+
+    @trial.worker.queue("plain", visibility=2)
+    def plain(job: rota.Job) -> None:
+        lost.append(job.lost.wait(5))
+
+    trial.add(1)
+    running(trial.worker)
+    until(lambda: trial.handles)
+    trial.queue.enqueue_many([1, 1]) if trial.kind == "queue" else trial.transport.publish_many([("a", 1), ("b", 1)])
+    trial.store.queue("plain").enqueue(1)
+    until(lambda: lost, 30)
+    go.set()
+    until(lambda: trial.counts.get("acked") == 3)
+    assert lost == [False]
+    assert trial.tries == [1, 1, 1]
+    assert "lost" not in trial.counts
