@@ -51,6 +51,14 @@ class OutcomeUnknown(RotaError):
 class EngineBusy(RotaError):
     """A lock could not be had in time; nothing happened."""
 
+    pinned: bool = False
+    """Whether an open transaction has the very item this is about (X2), so that others can be had meanwhile."""
+
+    def __init__(self, *args: object, pinned: bool = False) -> None:
+        super().__init__(*args)
+        if pinned:
+            self.pinned = True
+
 
 class EngineFull(RotaError):
     """The disk, or a configured cap, is full; nothing was stored."""

@@ -159,6 +159,55 @@ def test_transactions_do_not_use_up_the_connections_of_verbs(postgres_url: str) 
 # -- SQLite ------------------------------------------------------------------------------------------------------------
 
 
+def test_transactions_in_a_row_do_not_shut_out_other_processes(tmp_path: Path) -> None:
+    """They look whether the file is free again and again, and it is not free for an instant only."""
+    url, over = f"sqlite:///{tmp_path}/s.db?busy_timeout=20", threading.Event()
+    begun, waited = [0], list[int]()
+    # Two stores of one process know as little of each other.
+    with rota.open(url) as store, rota.open(url) as other:
+
+        def in_a_row() -> None:
+            while not over.is_set():
+                with store.transaction():
+                    begun[0] += 1
+                    time.sleep(0.2)
+
+        thread = threading.Thread(target=in_a_row)
+        thread.start()
+        try:
+            for _ in range(5):
+                # In the middle of one.
+                time.sleep(0.05)
+                before = begun[0]
+                other.queue("q").enqueue(1)
+                waited.append(begun[0] - before)
+        finally:
+            over.set()
+            thread.join()
+    assert sum(waited) < 20
+
+
+def test_a_deferred_foreign_key_refuses_the_commit(colour: Colour, tmp_path: Path) -> None:
+    """Nothing is committed then, and that is known for sure."""
+    store = colour.open(rota.open, rota.aopen, url=f"sqlite:///{tmp_path}/s.db")
+    queue = store.queue("q")
+    core: Any = store._core
+    # Where SQLite is built to look at foreign keys unasked.
+    core.engine._writer.execute("PRAGMA foreign_keys = on")
+
+    def act(tx: Any) -> None:
+        tx.connection.execute("CREATE TABLE parents (id INTEGER PRIMARY KEY)")
+        tx.connection.execute("CREATE TABLE children (id REFERENCES parents DEFERRABLE INITIALLY DEFERRED)")
+        tx.connection.execute("INSERT INTO children VALUES (1)")
+        queue.enqueue("never", tx=tx)
+
+    with pytest.raises(rota.TransactionAborted, match="FOREIGN KEY"):
+        in_transaction(store, act)
+    assert queue.peek() == []
+    in_transaction(store, lambda tx: queue.enqueue("next", tx=tx))
+    assert [one.payload for one in queue.peek()] == ["next"]
+
+
 def test_others_are_busy_within_the_timeout(tmp_path: Path) -> None:
     """An open transaction is the one writer; other threads and processes are told so in time, and readers go on."""
     with rota.open(f"sqlite:///{tmp_path}/s.db", busy_timeout=0.3) as store:

@@ -238,6 +238,26 @@ def test_stopped_handlers_are_rolled_back_and_given_back(
         assert until(lambda: trial.transport.claim("next")).deliveries == 1
 
 
+@ONLY_SQLITE
+def test_who_waits_for_a_turn_is_given_back_at_once(trial: Trial, running: Any) -> None:
+    """A worker that stops lets the one that has begun finish, and begins no other, however long its grace is."""
+    go = threading.Event()
+    trial.handler(effect(), blocked(go))
+    trial.add(6)
+    one: Running = running(trial.worker)
+    until(lambda: trial.tries and trial.worker.health().sources[0].running == 6)
+    one.worker.stop()
+    until(lambda: trial.worker.health().sources[0].running == 1)
+    assert trial.worker.health().state == "stopping"
+    go.set()
+    one.join()
+    assert (trial.tries, trial.effects, trial.live) == ([1], ["effect"], 5)
+    if trial.kind == "queue":
+        assert {(job.state, job.attempts) for job in trial.queue.jobs() if job.state != "done"} == {("pending", 0)}
+    else:
+        assert {lease.deliveries for lease in trial.transport.claim_batch("next", 10)} == {1}
+
+
 @ONLY_ASYNC
 def test_a_commit_under_way_is_not_cut_short(trial: Trial, running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped in the middle of it: it is waited for, and counts."""
@@ -339,3 +359,37 @@ def test_a_handler_that_settles_on_a_connection_of_its_own(
     until(lambda: worker.health().sources[0].running == 0)
     assert tries == ([1] if how == "commit" else [1, 2])
     assert worker.health().sources[0].lost == 0
+
+
+# -- Heartbeats --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["memory", "postgresql"], indirect=True)
+def test_one_renewed_in_an_open_transaction_silences_no_other(trial: Trial, running: Any) -> None:
+    """It is locked until the commit; the others of its source, and of its worker, are renewed all the same."""
+    trial.options |= {"visibility": 2, "concurrency": 3}
+    go = threading.Event()
+
+    def renew(handle: Any, tx: Any) -> Any:
+        if len(trial.handles) > 1:
+            return None
+        return handle.heartbeat(60, tx=tx) if trial.kind == "queue" else handle.extend(60, tx=tx)
+
+    trial.handler(renew, blocked(go))
+    lost: list[bool] = []
+
+    @trial.worker.queue("plain", visibility=2)
+    def plain(job: rota.Job) -> None:
+        lost.append(job.lost.wait(5))
+
+    trial.add(1)
+    running(trial.worker)
+    until(lambda: trial.handles)
+    trial.queue.enqueue_many([1, 1]) if trial.kind == "queue" else trial.transport.publish_many([("a", 1), ("b", 1)])
+    trial.store.queue("plain").enqueue(1)
+    until(lambda: lost, 30)
+    go.set()
+    until(lambda: trial.counts.get("acked") == 3)
+    assert lost == [False]
+    assert trial.tries == [1, 1, 1]
+    assert "lost" not in trial.counts

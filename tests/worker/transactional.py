@@ -109,6 +109,6 @@ class Trial:
     @property
     def counts(self) -> dict[str, int]:
         """What the worker counted, but for zeros."""
-        (source,) = self.worker.health().sources
+        source = self.worker.health().sources[0]
         names = ("acked", "retried", "failed", "released", "lost", "timed_out")
         return {name: getattr(source, name) for name in names if getattr(source, name)}

@@ -38,4 +38,6 @@ class Pins(dict[Any, Pin]):
 
 def busy() -> EngineBusy:
     """An open transaction has it; on memory nobody waits for that."""
-    return EngineBusy("an open transaction holds what this is about, nothing was changed: try again when it is over")
+    return EngineBusy(
+        "an open transaction holds what this is about, nothing was changed: try again when it is over", pinned=True
+    )

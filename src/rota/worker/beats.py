@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from rota.errors import StoreClosed
+from rota.errors import EngineBusy, StoreClosed
 from rota.worker import plan
 from rota.worker.logs import WARNING, item_fields, tell
 from rota.worker.plan import Why
@@ -32,6 +32,8 @@ class Beats:
         self._closed = False
         # Until when a source whose beat failed is left alone.
         self._failed: dict[Source, float] = {}
+        # Until when one is left alone that somebody's open transaction has.
+        self._pinned: dict[Held, float] = {}
         # Where there is one writer: our turn at it, asked for or come.
         self._turns: dict[Source, Turn] = {}
         self._thread = threading.Thread(target=self._run, name="rota-beats", daemon=True)
@@ -86,6 +88,8 @@ class Beats:
         """Renew what is due, end what is over its time; when to look again."""
         now = _monotonic()
         live = list(source.live)
+        for held in [held for held in self._pinned if held.source is source and held not in source.live]:
+            del self._pinned[held]
         if not live:
             return _NEVER
         timed = any(handler.timeout is not None and handler.runs != "loop" for handler in source.spec.handlers)
@@ -95,7 +99,7 @@ class Beats:
         for held in live:
             if not is_renewed(held):
                 continue
-            at = held.since + plan.beat_after(source.visibility(held))
+            at = max(held.since + plan.beat_after(source.visibility(held)), self._pinned.get(held, 0.0))
             if at <= soon:
                 due.append(held)
             elif at < soonest:
@@ -142,13 +146,17 @@ class Beats:
             kept = source.renew(due)
         except StoreClosed:
             return _NEVER
-        except Exception as error:
-            # One beat that failed is not the end: the claims hold for a while yet.
-            source.counters.beats_failed += 1
-            tell(WARNING, "beat_failed", source=source.label, count=len(due), error=f"{type(error).__name__}: {error}")
-            again = _monotonic() + plan.beat_again_after(source.shortest)
-            self._failed[source] = again
+        except EngineBusy as error:
+            if not error.pinned:
+                return self._beat_failed(source, due, error)
+            # An open transaction has one of them, which must not cost the others their claims.
+            if len(due) > 1:
+                return min([self._beat(source, [one]) for one in due])
+            # It keeps that one from being claimed, too.
+            again = self._pinned[due[0]] = _monotonic() + plan.beat_after(source.visibility(due[0]))
             return again
+        except Exception as error:
+            return self._beat_failed(source, due, error)
         soonest = _NEVER
         for held, alive in zip(due, kept, strict=True):
             if alive:
@@ -167,6 +175,13 @@ class Beats:
                 )
                 self._end(held, "lost")
         return soonest
+
+    def _beat_failed(self, source: Source, due: list[Held], error: Exception) -> float:
+        """One beat that failed is not the end: the claims hold for a while yet."""
+        source.counters.beats_failed += 1
+        tell(WARNING, "beat_failed", source=source.label, count=len(due), error=f"{type(error).__name__}: {error}")
+        again = self._failed[source] = _monotonic() + plan.beat_again_after(source.shortest)
+        return again
 
 
 def is_renewed(held: Held) -> bool:

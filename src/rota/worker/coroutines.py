@@ -150,6 +150,18 @@ class LoopRunner:
             held.why = "timeout"
             self._cancel(held)
 
+    def leave_row(self, source: Source) -> None:
+        """From any thread: cancel those of a closing source that wait for their turn at a transaction."""
+        try:
+            self._loop.call_soon_threadsafe(self._leave_row, source)
+        except RuntimeError:
+            pass
+
+    def _leave_row(self, source: Source) -> None:
+        for held in list(source.live):
+            if held.in_row:
+                self._end(held, "stopped", True)
+
     def end(self, held: Held, why: Why, *, cancel: bool = True) -> None:
         """From any thread: tell a handler that it lost its claim or is to stop, and cancel it."""
         try:

@@ -211,6 +211,8 @@ class Runtime:
         began = time.monotonic()
         for source in self.sources:
             self._give_back(source, source.take_waiting())
+            source.closing = True
+            self._coroutines.leave_row(source)
         tell(INFO, "worker_stopping", order=order, running=self._held(), grace=self._grace)
         self._wait_for_handlers(began, urgent=order == "now")
         self._leave_behind()

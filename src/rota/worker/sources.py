@@ -32,7 +32,7 @@ _monotonic = time.monotonic
 class Held:
     """One item under our claim."""
 
-    __slots__ = ("began", "claim", "handle", "handler", "runs_in", "settlement", "since", "source", "why")
+    __slots__ = ("began", "claim", "handle", "handler", "in_row", "runs_in", "settlement", "since", "source", "why")
 
     def __init__(self, source: Source, handler: Handler | None, handle: Any, claim: Any, since: float) -> None:
         self.source = source
@@ -46,6 +46,8 @@ class Held:
         self.settlement: Settlement = plan.ACK
         # The task or child its handler runs in.
         self.runs_in: Any = None
+        # Its task waits for a turn at a transaction.
+        self.in_row = False
 
 
 class Source:
@@ -86,6 +88,8 @@ class Source:
         self.room_made = threading.Event()
         self.waiter = ThreadWaiter("")
         self.limits: Limits | None = None
+        self.closing = False
+        """Set when the worker stops: who waits for a turn at a transaction is not to begin any more."""
 
     # -- How much to claim -------------------------------------------------------------------------------------------
 

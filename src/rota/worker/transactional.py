@@ -38,9 +38,9 @@ def run(held: Held, within: contextvars.Context, begun: Callable[[Held], None]) 
     row = turns(held.source.core.engine)
     if row is None:
         return _run(held, within, begun)
-    turn = row.wait(lambda: held.why is None)
+    turn = row.wait(lambda: held.why is None and not held.source.closing)
     if turn is None:
-        return None
+        raise _given_up(held)
     try:
         return _run(held, within, begun)
     finally:
@@ -86,7 +86,13 @@ async def arun(held: Held, timed_out: Callable[[Held], None]) -> Any:
     row = turns(held.source.core.engine)
     if row is None:
         return await _arun(held, timed_out)
-    turn = await row.await_turn()
+    if held.source.closing:
+        raise _given_up(held)
+    held.in_row = True
+    try:
+        turn = await row.await_turn()
+    finally:
+        held.in_row = False
     try:
         return await _arun(held, timed_out)
     finally:
@@ -159,6 +165,13 @@ def _not_begun(held: Held, error: Exception) -> Snooze:
     fields = item_fields(held.source, held.claim)
     tell(WARNING, "transaction_not_begun", error=f"{type(error).__name__}: {error}", **fields)
     return Snooze(plan.begin_pause(held.source.core.rng.random()))
+
+
+def _given_up(held: Held) -> _Unwanted:
+    """It never had its turn, and is given back where nothing else ended it."""
+    if held.why is None:
+        held.why = "stopped"
+    return _Unwanted()
 
 
 def _check_wanted(held: Held) -> None:

@@ -19,8 +19,9 @@ from rota.errors import (
 CONFLICTS = frozenset({"40001", "40P01"})
 # Raised by our own functions: with one snapshot for all their statements they could not look again.
 TOO_STRICT = "RT001"
+_LOCKED = "55P03"
 # lock_not_available, query_canceled (a statement_timeout; Rota's own cancelling never gets here).
-_BUSY = frozenset({"55P03", "57014"})
+_BUSY = frozenset({_LOCKED, "57014"})
 # disk_full, out_of_memory, configuration_limit_exceeded.
 _FULL = frozenset({"53100", "53200", "53400"})
 # undefined_table, undefined_function, undefined_column, invalid_schema_name.
@@ -127,7 +128,7 @@ class Translator:
                 EngineBusy(f"{told}: others changed the same rows all the time, nothing was changed"), error
             )
         if code in _BUSY:
-            return self._chained(EngineBusy(f"{told}: nothing was changed"), error)
+            return self._chained(EngineBusy(f"{told}: nothing was changed", pinned=code == _LOCKED), error)
         if code in _FULL:
             return self._chained(EngineFull(f"{told}: the server has no room left, nothing was stored"), error)
         if code in _NO_SCHEMA:

@@ -49,6 +49,9 @@ _COMMITS_PER_LOOK = 8
 _FILE_LOOKED_AT = 0.25
 # A transaction that lets others go first looks this often whether they have, in seconds.
 _GO_FIRST_LOOK = 0.0005
+# After a transaction the next one comes so much later, of the time that the former took, but at most twice what other
+# processes, who have to look again and again, sleep between two looks: else they would find it locked each time.
+_GAP_SHARE, _LONGEST_GAP = 0.05, 0.01
 # How long closing waits for another process's checkpoint to end, in seconds.
 _CLOSING_PATIENCE = 5.0
 
@@ -103,6 +106,8 @@ class SqliteEngine:
         self._reader: sqlite3.Cursor | None = None
         self._commits = 0
         self._look_at = 0.0
+        # When the open transaction began, and until when there is none after the last one.
+        self._begun_at = self._gap_until = 0.0
         self._held_to_fork: list[threading.Lock] = []
         self.checkpointer = Checkpointer(self.path)
         self.calls = Calls()
@@ -165,10 +170,15 @@ class SqliteEngine:
         deadline = time.monotonic() + self.busy_timeout
         if self._waiting:
             self._let_go_first(deadline)
+        gap = self._gap_until - time.monotonic()
+        if gap > 0:
+            time.sleep(gap)
         if not lock.acquire(blocking=False):
             self._wait_for(lock, deadline - time.monotonic())
         try:
-            return SqliteTransaction(self, self._begin(), lock)
+            transaction = SqliteTransaction(self, self._begin(), lock)
+            self._begun_at = time.monotonic()
+            return transaction
         except BaseException:
             lock.release()
             raise
@@ -200,6 +210,8 @@ class SqliteEngine:
                     connection.isolation_level = None
             if self.closed:
                 self._close_connections()
+            now = time.monotonic()
+            self._gap_until = now + min((now - self._begun_at) * _GAP_SHARE, _LONGEST_GAP)
             lock.release()
 
     def write_until(self, op: Callable[..., Op[T | None]], *values: Any) -> T:

@@ -6,7 +6,14 @@ import errno
 import os
 import sqlite3
 
-from rota.errors import EngineBusy, EngineFull, EngineUnavailable, OutcomeUnknown, RotaError
+from rota.errors import (
+    EngineBusy,
+    EngineFull,
+    EngineUnavailable,
+    OutcomeUnknown,
+    RotaError,
+    TransactionAborted,
+)
 
 # An extended code's low byte is its primary code.
 _PRIMARY = 0xFF
@@ -55,6 +62,9 @@ def translated(error: sqlite3.Error, path: str, *, committing: bool = False) -> 
         return EngineBusy(f"{told}: another process or connection holds the lock, nothing was changed")
     if code == sqlite3.SQLITE_FULL:
         return EngineFull(f"{told}: the disk or the file's page limit is full, nothing was stored")
+    if committing and code == sqlite3.SQLITE_CONSTRAINT:
+        # A deferred foreign key of the caller's own tables: looked at before anything is written.
+        return TransactionAborted(f"{told}: the transaction is rolled back, run it again")
     if committing:
         return OutcomeUnknown(
             f"{told} while committing: the change may or may not have happened; repeat it with a key to be safe"

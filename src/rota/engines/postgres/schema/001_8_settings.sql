@@ -19,5 +19,9 @@ BEGIN
             EXECUTE format('ALTER FUNCTION %s SET enable_hashjoin = off', v_function);
             EXECUTE format('ALTER FUNCTION %s SET enable_mergejoin = off', v_function);
         END IF;
+        -- Whoever renews many must not wait for the one that an open transaction has: the others would lapse meanwhile.
+        IF v_name IN ('heartbeat_jobs', 'extend_groups') THEN
+            EXECUTE format('ALTER FUNCTION %s SET lock_timeout = ''200ms''', v_function);
+        END IF;
     END LOOP;
 END $do$;
