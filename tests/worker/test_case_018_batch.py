@@ -95,11 +95,13 @@ def test_what_waits_for_a_slot_is_not_hoarded(store: rota.Store, running: Any) -
     queue.enqueue_many(["fast"] * 3_000 + list(range(6)))
     one, two = worker_named("one"), worker_named("two")
     running(one)
-    until(lambda: started)
+    until(lambda: started and one.health().unsettled == 0)
+    # A machine that stands still for as long as a claim holds has lost fast ones.
+    lost = one.health().sources[0].lost
     running(two)
     until(lambda: len(started) == 6)
     assert sorted(payload for _, payload, _ in started) == list(range(6))
     assert {name for name, _, _ in started} == {"one", "two"}
     assert all(attempts == 1 for _, _, attempts in started)
     until(lambda: queue.stats().pending == queue.stats().processing == 0)
-    assert one.health().sources[0].lost == two.health().sources[0].lost == 0
+    assert (one.health().sources[0].lost, two.health().sources[0].lost) == (lost, 0)
