@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +29,31 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("conformance suite")
         for line in table(counts):
             terminalreporter.write_line(line)
+
+
+_names = itertools.count()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """The engine's name."""
+    return str(request.param)
+
+
+@pytest.fixture
+def sqlite_file(tmp_path: Path) -> Path:
+    """Where the SQLite store of this test lives."""
+    return tmp_path / "test.db"
+
+
+@pytest.fixture
+def url(engine: str, sqlite_file: Path, request: pytest.FixtureRequest) -> str:
+    """A store of this test alone; opened twice it is the same one."""
+    if engine == "postgresql":
+        return str(request.getfixturevalue("postgres_url"))
+    # What most tests show does not hang on power cuts, so they do not wait for the disk.
+    sqlite = f"sqlite:///{sqlite_file}?durability=normal"
+    return sqlite if engine == "sqlite" else f"memory://test-{next(_names)}?codec=json"
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,30 +10,6 @@ import pytest
 import rota
 from rota.testing import ManualClock
 from rota.testing.colours import Colour
-
-_names = itertools.count()
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
-def engine(request: pytest.FixtureRequest) -> str:
-    """The engine's name."""
-    return str(request.param)
-
-
-@pytest.fixture
-def sqlite_file(tmp_path: Path) -> Path:
-    """Where the SQLite store of this test lives."""
-    return tmp_path / "case.db"
-
-
-@pytest.fixture
-def url(engine: str, sqlite_file: Path, request: pytest.FixtureRequest) -> str:
-    """A store of this test alone; opened twice it is the same one."""
-    if engine == "postgresql":
-        return str(request.getfixturevalue("postgres_url"))
-    # What these tests show does not hang on power cuts, so they do not wait for the disk.
-    sqlite = f"sqlite:///{sqlite_file}?durability=normal"
-    return sqlite if engine == "sqlite" else f"memory://case-{next(_names)}?codec=json"
 
 
 @pytest.fixture(params=["sync", "async"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,30 +11,6 @@ import rota
 from rota.testing import ManualClock
 
 from .running import Running
-
-_names = itertools.count()
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
-def engine(request: pytest.FixtureRequest) -> str:
-    """The engine's name."""
-    return str(request.param)
-
-
-@pytest.fixture
-def sqlite_file(tmp_path: Path) -> Path:
-    """Where the SQLite store of this test lives."""
-    return tmp_path / "worker.db"
-
-
-@pytest.fixture
-def url(engine: str, sqlite_file: Path, request: pytest.FixtureRequest) -> str:
-    """A store of this test alone; opened twice it is the same one."""
-    if engine == "postgresql":
-        return str(request.getfixturevalue("postgres_url"))
-    return (
-        f"sqlite:///{sqlite_file}?durability=normal" if engine == "sqlite" else f"memory://w-{next(_names)}?codec=json"
-    )
 
 
 @pytest.fixture
