@@ -16,16 +16,30 @@ import rota
 from .running import until
 
 MEGABYTE = 2**20
+POOL_SIZE = 10
+POOLS = 2  # for threads and for the worker's loop
 
 
 class Footprint(NamedTuple):
-    """What the process holds."""
+    """What the process holds; connections of the store's pools, which stay between verbs, are counted apart."""
 
     memory: int
+    connections: int
     descriptors: int
     threads: int
     tasks: int
     timers: int
+
+
+def pooled_sockets(store: rota.Store) -> set[int]:
+    """Descriptors of the connections that a store on PostgreSQL has open for its verbs and its transactions."""
+    engine: Any = store._core.engine
+    if not hasattr(engine, "held_pool"):
+        return set()
+    sessions = [*engine.pool._all, *engine.held_pool._all]
+    for pools in (engine.loops, engine.held_loops):
+        sessions += [session for pool in pools._pools.values() for session in pool.all]
+    return {session.connection.pgconn.socket for session in sessions}
 
 
 def test_a_hundred_thousand_jobs_leave_nothing(
@@ -70,8 +84,10 @@ def test_a_hundred_thousand_jobs_leave_nothing(
             memory = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         (loop,) = loops
         timers = sum(not timer.cancelled() for timer in loop._scheduled)
+        pooled = pooled_sockets(store)
+        descriptors = {int(name) for name in os.listdir("/proc/self/fd")} - pooled
         return Footprint(
-            memory, len(os.listdir("/proc/self/fd")), threading.active_count(), len(asyncio.all_tasks(loop)), timers
+            memory, len(pooled), len(descriptors), threading.active_count(), len(asyncio.all_tasks(loop)), timers
         )
 
     running(worker)
@@ -81,6 +97,8 @@ def test_a_hundred_thousand_jobs_leave_nothing(
         put(20_000)
     after = footprint()
     assert after.memory - before.memory < 10 * MEGABYTE
-    assert after[1:] == before[1:]
+    # How many verbs ever met decides how many connections a pool has, up to its bound.
+    assert after.connections <= POOLS * POOL_SIZE
+    assert after[2:] == before[2:]
     assert sum(source.lost for source in worker.health().sources) <= 1_000  # what was cancelled while it ran
     assert worker.health().sources[0].timed_out == 0

@@ -163,10 +163,11 @@ def test_a_thread_whose_time_is_over_does_not_commit(trial: Trial, running: Any)
 def test_a_claim_lost_under_its_handler(trial: Trial, running: Any) -> None:
     """Cancelled meanwhile: an async handler is cancelled, a thread told; nothing is committed."""
     trial.options["visibility"] = 0.5
-    ended = threading.Event()
+    waiting, ended = threading.Event(), threading.Event()
 
     async def wait(handle: Any) -> None:
         try:
+            waiting.set()
             await asyncio.sleep(60)
         finally:
             ended.set()
@@ -174,6 +175,7 @@ def test_a_claim_lost_under_its_handler(trial: Trial, running: Any) -> None:
     def step(handle: Any, tx: Any) -> Any:
         if trial.colour == "async":
             return wait(handle)
+        waiting.set()
         assert handle.lost.wait(20)
         ended.set()
         return None
@@ -181,7 +183,7 @@ def test_a_claim_lost_under_its_handler(trial: Trial, running: Any) -> None:
     trial.handler(effect(), step)
     (id,) = trial.add()
     running(trial.worker)
-    until(lambda: trial.tries)
+    until(waiting.is_set)
     assert trial.queue.cancel(id)
     until(ended.is_set)
     until(lambda: not trial.worker.health().sources[0].running)
