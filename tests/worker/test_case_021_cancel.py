@@ -16,7 +16,7 @@ import rota
 
 from .running import until
 
-VISIBILITY = 0.6
+VISIBILITY = 6
 
 
 @pytest.mark.parametrize("color", ["async", "sync"])
@@ -63,12 +63,13 @@ def test_whatever_it_ends_with_nothing_is_revived(store: rota.Store, running: An
 
 
 def test_running_handler_is_told_at_its_next_heartbeat(store: rota.Store, running: Any) -> None:
-    worker, told = rota.Worker(store), []
+    worker, begun, told = rota.Worker(store), threading.Event(), []
 
     @worker.queue("q", visibility=VISIBILITY)
     async def handle(payload: Any) -> None:
         try:
-            await asyncio.sleep(20)
+            begun.set()
+            await asyncio.sleep(60)
         except asyncio.CancelledError:
             told.append(time.monotonic())
             raise
@@ -76,7 +77,7 @@ def test_running_handler_is_told_at_its_next_heartbeat(store: rota.Store, runnin
     queue = store.queue("q")
     id = queue.enqueue(1)
     running(worker)
-    until(lambda: worker.health().sources and worker.health().sources[0].running == 1)
+    until(begun.is_set)
     begin = time.monotonic()
     assert queue.cancel(id)
     until(lambda: told)

@@ -52,7 +52,7 @@ def test_every_outcome(store: rota.Store, running: Any, caplog: pytest.LogCaptur
     worker = rota.Worker(store)
     worker.queue("q", concurrency=2, processes=True)(act)
     worker.transport("t", concurrency=1, processes=True)(on_event)
-    queue = store.queue("q", keep_done=60)
+    queue = store.queue("q", keep_done=60, backoff_base=100)
     whats: list[tuple[str, Any]] = [("return", 5), ("raise", "x"), ("retry", "y"), ("fail", "z"), ("snooze", 100)]
     whats += [("unpicklable", 1), ("die", 0), ("exit", 0)]
     ids = dict(zip([what for what, _ in whats], queue.enqueue_many([list(what) for what in whats]), strict=True))
@@ -89,7 +89,7 @@ def test_every_outcome(store: rota.Store, running: Any, caplog: pytest.LogCaptur
 def test_one_that_goes_on_is_killed_and_replaced(store: rota.Store, running: Any, tmp_path: Path, end: str) -> None:
     worker = rota.Worker(store)
     worker.queue("q", concurrency=1, processes=True, timeout=1 if end == "timeout" else None, visibility=1)(act)
-    queue = store.queue("q", keep_done=60)
+    queue = store.queue("q", keep_done=60, backoff_base=100)
     mark = tmp_path / "child"
     id = queue.enqueue(["sleep", [600, str(mark)]])
     running(worker)
