@@ -23,7 +23,7 @@ from rota.worker.limits import Limits
 from rota.worker.opening import opened
 from rota.worker.registry import Registry, check_name
 from rota.worker.runtime import Runtime
-from rota.worker.signals import heard_by
+from rota.worker.signals import Ears, heard
 from rota.worker.sources import Held
 from rota.worker.stepping import MovableClock, Stepper
 
@@ -321,13 +321,13 @@ class Worker:
             self.stopped_by = ()
         store: Store | None = None
         try:
-            with self._probed(address) as probes:
-                store = await opened(target, self._stop_asked) if isinstance(target, str) else target
+            with self._probed(address) as probes, self._heard(signals) as ears:
+                store = await opened(target, lambda: self._told(ears)) if isinstance(target, str) else target
                 if store is not None:
                     self._run_store = store if isinstance(target, str) else None
                     if probes is not None:
                         probes.bind(store)
-                    await self._arun_on(store, signals)
+                    await self._arun_on(store, ears)
         finally:
             with self._lock:
                 self._opening = False
@@ -336,6 +336,18 @@ class Worker:
                 self._stop_asked.clear()
             if store is not None and isinstance(target, str):
                 store.close()
+
+    def _told(self, ears: Ears) -> bool:
+        """Whether it was told to stop before it worked."""
+        return self._stop_asked.is_set() or bool(ears.numbers)
+
+    @contextmanager
+    def _heard(self, wanted: bool) -> Iterator[Ears]:
+        with heard(wanted) as ears:
+            try:
+                yield ears
+            finally:
+                self.stopped_by = tuple(ears.numbers)
 
     @contextmanager
     def _probed(self, address: Address | None) -> Iterator[Probes | None]:
@@ -351,7 +363,7 @@ class Worker:
             finally:
                 self._probes = None
 
-    async def _arun_on(self, store: Store, hear: bool) -> None:
+    async def _arun_on(self, store: Store, ears: Ears) -> None:
         task = asyncio.current_task()
         runtime = Runtime(
             self._registry,
@@ -364,18 +376,19 @@ class Worker:
             on_settled=self._on_settled,
         )
         runtime.is_cancelled = lambda: task is not None and task.cancelling() > 0
+        # A signal may come at any point: from here on the runtime hears of it.
+        ears.tell(runtime)
         with self._lock:
-            if self._stop_asked.is_set():
+            if self._told(ears):
                 return
             self._runtime = runtime
         try:
-            with heard_by(runtime, hear):
-                runtime.start()
-                await _until_ended(runtime)
+            runtime.start()
+            await _until_ended(runtime)
         finally:
+            ears.forget()
             with self._lock:
                 self._runtime = None
-            self.stopped_by = tuple(runtime.signals)
         if runtime.broken is not None:
             raise runtime.broken
 
