@@ -13,7 +13,6 @@ from rota import forks, names, units
 from rota.codecs import Codec
 from rota.facade.outboxes import DELIVERY_TIMEOUT
 from rota.facade.stores import declared
-from rota.facade.transports import OptionChanges
 from rota.sync.store import Store
 from rota.units import Duration
 from rota.worker import loops
@@ -21,9 +20,17 @@ from rota.worker.endpoint import Address, parse_address
 from rota.worker.health import WorkerHealth
 from rota.worker.limits import Limits
 from rota.worker.opening import opened
-from rota.worker.registry import Registry, check_name
+from rota.worker.registry import (
+    HandlerOptions,
+    Registry,
+    TransportHandlerOptions,
+    check_handling,
+    check_name,
+    split,
+)
 from rota.worker.runtime import Runtime
 from rota.worker.signals import Ears, heard
+from rota.worker.signature import SourceKind
 from rota.worker.sources import Held
 from rota.worker.stepping import MovableClock, Stepper
 
@@ -85,12 +92,8 @@ class Worker:
         name: str,
         *,
         concurrency: int | None = None,
-        timeout: Duration | None = None,
         visibility: Duration | None = None,
-        processes: bool = False,
-        transactional: bool = False,
-        cancel_on_lost: bool = True,
-        codec: Codec | None = None,
+        **handling: Unpack[HandlerOptions],
     ) -> Callable[[F], F]:
         """Decorate the handler of a queue's jobs: all of them, or those no ``task`` is there for.
 
@@ -106,19 +109,7 @@ class Worker:
         Returns the function unchanged. Raises ``TypeError`` for a signature that cannot be called, ``ValueError`` for a
         second handler of the same jobs or options that differ from another handler's.
         """
-        return self._register(
-            "queue",
-            name,
-            None,
-            {
-                "timeout": timeout,
-                "processes": processes,
-                "transactional": transactional,
-                "cancel_on_lost": cancel_on_lost,
-                "codec": codec,
-            },
-            {"concurrency": concurrency, "visibility": visibility},
-        )
+        return self._register("queue", name, None, handling, {"concurrency": concurrency, "visibility": visibility})
 
     def outbox(
         self,
@@ -141,12 +132,8 @@ class Worker:
         *,
         name: str | None = None,
         concurrency: int | None = None,
-        timeout: Duration | None = None,
         visibility: Duration | None = None,
-        processes: bool = False,
-        transactional: bool = False,
-        cancel_on_lost: bool = True,
-        codec: Codec | None = None,
+        **handling: Unpack[HandlerOptions],
     ) -> Callable[[F], F]:
         """Decorate the handler of those of a queue's jobs that have this ``name`` (by default the function's own).
 
@@ -155,22 +142,12 @@ class Worker:
         worker may know it.
         """
 
+        source = {"concurrency": concurrency, "visibility": visibility}
         check_name(queue, "queue")
 
         def decorate(function: F) -> F:
-            return self._register(
-                "queue",
-                queue,
-                names.name(getattr(function, "__name__", "") if name is None else name, "task name"),
-                {
-                    "timeout": timeout,
-                    "processes": processes,
-                    "transactional": transactional,
-                    "cancel_on_lost": cancel_on_lost,
-                    "codec": codec,
-                },
-                {"concurrency": concurrency, "visibility": visibility},
-            )(function)
+            task = names.name(getattr(function, "__name__", "") if name is None else name, "task name")
+            return self._register("queue", queue, task, handling, source)(function)
 
         return decorate
 
@@ -179,15 +156,10 @@ class Worker:
         name: str = "default",
         *,
         concurrency: int | None = None,
-        timeout: Duration | None = None,
         visibility: Duration | None = None,
         priority_share: float | None = None,
         min_priority: int | None = None,
-        processes: bool = False,
-        transactional: bool = False,
-        cancel_on_lost: bool = True,
-        codec: Codec | None = None,
-        **options: Unpack[OptionChanges],
+        **options: Unpack[TransportHandlerOptions],
     ) -> Callable[[F], F]:
         """Decorate the handler of a transport's messages.
 
@@ -196,41 +168,31 @@ class Worker:
         heartbeats (30). ``min_priority``: groups below it are left to others (T4); with ``priority_share`` they are
         not: that share of the claims, 0 to 1, tries the groups at or above it first, then any.
 
-        ``options`` are those of ``store.transport`` (``max_deliveries``, ``poison``, …), which belong to the transport
-        (T11).
+        The other ``options`` are those of ``store.transport`` (``max_deliveries``, ``poison``, …), which belong to the
+        transport (T11).
         """
-        named = declared(**options)
-        return self._register(
-            "transport",
-            name,
-            None,
-            {
-                "timeout": timeout,
-                "processes": processes,
-                "transactional": transactional,
-                "cancel_on_lost": cancel_on_lost,
-                "codec": codec,
-            },
-            {
-                "concurrency": concurrency,
-                "visibility": visibility,
-                "priority_share": priority_share,
-                "min_priority": min_priority,
-                "options": {option: options[option] for option in named} or None,  # type: ignore[literal-required]
-            },
-        )
+        handling, own = split(options)
+        source = {
+            "concurrency": concurrency,
+            "visibility": visibility,
+            "priority_share": priority_share,
+            "min_priority": min_priority,
+            "options": {option: own[option] for option in declared(**own)} or None,
+        }
+        return self._register("transport", name, None, handling, source)
 
     def _register(
-        self, kind: Any, name: str, task: str | None, handler: dict[str, Any], source: dict[str, Any]
+        self, kind: SourceKind, name: str, task: str | None, handling: HandlerOptions, source: dict[str, Any]
     ) -> Callable[[F], F]:
         # Checked here: written without its name, as @worker.queue, the decorator is called with the function alone.
         check_name(name, kind)
+        check_handling(kind, handling)
 
         def decorate(function: F) -> F:
             with self._lock:
                 if self._runtime is not None:
                     raise RuntimeError("this worker runs: name its handlers before")
-                self._registry.add(kind, name, function, task, handler, source)
+                self._registry.add(kind, name, function, task, {**handling}, source)
             return function
 
         return decorate
