@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import rota
+from rota.testing import ManualClock
 
 
 @pytest.mark.parametrize(("one", "kind"), [("hello", "str"), ({"to": "ada"}, "dict"), (b"x", "bytes")])
@@ -31,3 +32,8 @@ def test_a_store_that_was_not_awaited() -> None:
     assert not hasattr(opening, "as_sync")
     with pytest.raises(AttributeError, match="has no attribute '_core'"):
         opening._core  # noqa: B018
+
+
+def test_a_clock_is_no_class() -> None:
+    with pytest.raises(TypeError, match=r"must be an instance, got the class .*: write ManualClock\(…\)"):
+        rota.open("memory://", clock=ManualClock)  # type: ignore[arg-type]

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_GRACE = 25
+_NO_HANDLERS = "this worker has no handlers: decorate some with worker.queue or worker.transport"
 
 
 class Worker:
@@ -275,7 +276,7 @@ class Worker:
             if self._runtime is not None or self._opening:
                 raise RuntimeError("this worker runs already")
             if not self._registry.sources:
-                raise RuntimeError("this worker has no handlers: decorate some with worker.queue or worker.transport")
+                raise RuntimeError(_NO_HANDLERS)
             if self._store is None:
                 raise RuntimeError("this worker has no store: name one in Worker(…) or with worker.bind(…)")
             target = self._store
@@ -409,7 +410,8 @@ class Worker:
 
         ``advance``: the store's ``ManualClock``, moved to the next instant at which something is due, until nothing is
         left at all: delays, backoffs and lapsing claims take no time. Raises ``AssertionError`` after ``limit`` items,
-        with ``advance`` also for a job whose name has no handler here, as soon as it comes again.
+        with ``advance`` also for a job whose name has no handler here, as soon as it comes again. ``ValueError`` when
+        moving ``advance`` makes nothing due: it is not the store's clock.
         """
         return self._stepping().drain(advance, limit)
 
@@ -421,7 +423,7 @@ class Worker:
                 if self._store is None:
                     raise RuntimeError("this worker has no store: name one in Worker(…) or with worker.bind(…)")
                 if not self._registry.sources:
-                    raise RuntimeError("this worker has no handlers: decorate some with worker.queue")
+                    raise RuntimeError(_NO_HANDLERS)
                 if isinstance(self._store, str):
                     self._step_store = stores.open(self._store)
                 self._stepper = Stepper(self._registry, self._step_store or self._store, self._worker_id)  # type: ignore[arg-type]
