@@ -12,7 +12,7 @@ from typing import Any, cast
 from rota.telemetry import API, LOADED
 from rota.worker import plan, transactional
 from rota.worker.logs import DEBUG, WARNING, item_fields, tell
-from rota.worker.outcomes import Fail, OutsideError, Retry
+from rota.worker.outcomes import Fail, OutsideError, Retry, check_returned
 from rota.worker.plan import Why
 from rota.worker.registry import Handler
 from rota.worker.sources import Held, Source
@@ -94,6 +94,8 @@ class LoopRunner:
                     result = await transactional.arun(held, self._timed_out)
                 else:
                     result = await handler.invoke(held.handle)
+                if result is not None:
+                    check_returned(handler.label, result)
             except Leave:
                 # Its item was given back, the run is over. Raised from here it would be told as nobody's exception.
                 tell(WARNING, "handler_broken_off", **item_fields(held.source, held.claim))

@@ -12,6 +12,7 @@ from rota.worker import plan, transactional
 from rota.worker.coroutines import note_end
 from rota.worker.health import WorkerHealth
 from rota.worker.logs import WARNING, item_fields, tell
+from rota.worker.outcomes import check_returned
 from rota.worker.registry import Handler, Registry
 from rota.worker.sources import Held, Source, make_source
 from rota.worker.tracing import handling
@@ -114,6 +115,7 @@ class Stepper:
             held.began = time.monotonic()
             try:
                 result = self._call(handler, held)
+                check_returned(handler.label, result)
             except BaseException as raised:
                 error = raised
             if isinstance(error, TimeoutError) and held.why == "timeout":
