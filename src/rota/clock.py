@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import FunctionType
 from typing import Protocol, runtime_checkable
 
 from rota.units import MICROSECONDS
@@ -42,6 +43,8 @@ def microseconds_of(clock: Clock | None) -> Callable[[], int]:
     """The function an engine calls for ``now``."""
     if clock is None:
         return wall_clock
+    if isinstance(clock, type) and isinstance(vars(clock).get("now"), FunctionType):
+        raise TypeError(f"clock must be an instance, got the class {clock!r}: write {clock.__name__}(…)")
     if isinstance(clock, SteeredClock):
         return clock.now_microseconds
     if not isinstance(clock, Clock):

@@ -82,6 +82,7 @@ def test_redrive_and_purge_of_letters(cli: Cli, store: rota.Store) -> None:
     assert cli("redrive", "q", "99").code == exits.NOT_FOUND
     assert cli("redrive", "q").code == exits.USAGE
     assert cli("redrive", "q", "1", "--all").code == exits.USAGE
+    assert "'all' is no letter's id, which is a whole number (--all: all)" in cli("redrive", "q", "all").err
     assert [letter.letter_id for letter in queue.dead_letters()] == [1, 5]
     assert cli.ok("dead", "q", "--purge", "--older-than", "1h", "--yes", "--json").json == {"purged": 0}
     assert cli.ok("dead", "q", "--purge", "--id", "5", "--yes").out == "deleted 1 dead letter of queue:q\n"
@@ -136,6 +137,7 @@ def test_suspend_and_resume(cli: Cli, store: rota.Store) -> None:
     assert cli.ok("suspend", "q", "--json").json == {"changed": False}
     assert store.queue("q").claim_one("w") is None
     assert cli.ok("resume", "q").out == "resumed queue:q\n"
+    assert cli.ok("resume", "q").out == "queue:q was not suspended\n"
     assert store.queue("q").claim_one("w") is not None
     assert cli.ok("suspend", "t", "--group", "a").out == "suspended group 'a' of transport:t\n"
     lease = store.transport("t").claim("w")

@@ -50,6 +50,14 @@ def test_no_command_and_an_unknown_one(capsys: Capture) -> None:
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_an_unknown_option_is_told_with_its_commands_usage(capsys: Capture) -> None:
+    assert main(["run", "--concurrency", "4", "app:worker", "--verbos"]) == exits.USAGE
+    said = capsys.readouterr().err
+    assert said.startswith("usage: rota run")
+    assert "rota run: error: unrecognized arguments: --concurrency" in said
+    assert "--verbos" in said
+
+
 def test_where_the_url_comes_from(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ROTA_URL", raising=False)

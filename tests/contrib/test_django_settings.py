@@ -106,11 +106,24 @@ def test_an_alias_that_is_not_there() -> None:
         ({"max_attempts": 0}, "max_attempts"),
         ({"keep_done": -1}, "keep_done"),
         ({"visibility": "soon"}, "visibility"),
+        ({"store": "normal"}, "store in OPTIONS must be a dict such as {'durability': 'normal'}, got 'normal'"),
     ],
 )
 def test_options_that_are_refused(options: dict[str, Any], why: str) -> None:
     with setting(**options), pytest.raises(framework.InvalidTaskBackend, match=why):
         _ = framework.task_backends["default"]
+
+
+def test_queues_are_no_text() -> None:
+    """Its letters would be the queues."""
+    backend = {"BACKEND": "rota.contrib.django.RotaBackend", "QUEUES": "mails"}
+    with (
+        override_settings(TASKS={"default": backend}),
+        pytest.raises(framework.InvalidTaskBackend, match="QUEUES must be a list of names, got 'mails'"),
+    ):
+        _ = framework.task_backends["default"]
+    with setting(url="sqlite:///a.db"), pytest.raises(TypeError, match=r"write \['default'\]"):
+        tasks.worker(queues="default")
 
 
 def test_a_url_that_is_none() -> None:

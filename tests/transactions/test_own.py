@@ -178,7 +178,7 @@ def test_a_signal_in_the_middle_of_a_verb_is_told_so(url: str) -> None:
             previous = signal.signal(signal.SIGALRM, handler)
             try:
                 # Inside a verb, for certain.
-                tx._engine._turns.take(lambda: signal.raise_signal(signal.SIGALRM))
+                tx._engine._verb_lock.take(lambda: signal.raise_signal(signal.SIGALRM))
             finally:
                 signal.signal(signal.SIGALRM, previous)
             assert [type(error) for error in told] == [rota.TransactionError]

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
-import traceback
-from collections.abc import Callable
 
 import pytest
 
 import rota
 
+from .forking import in_child
+
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system"),
     pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
 ]
-
-
-def in_child(act: Callable[[], object]) -> None:
-    child = os.fork()
-    if child == 0:
-        signal.alarm(10)
-        try:
-            act()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
 
 
 @pytest.mark.parametrize("url", ["memory://", "memory://forked"])

@@ -87,6 +87,29 @@ def test_drain_ends_for_a_handler_that_fails_for_ever(rota_store: rota.Store) ->
         drain(transport, broken, limit=20)
 
 
+def test_drain_refuses_handlers_it_cannot_call(rota_store: rota.Store) -> None:
+    """Each would fail at every try, or never run, and the test would see an empty queue."""
+    queue = rota_store.queue("q")
+    queue.enqueue(1)
+
+    async def handle(job: Any) -> None: ...
+
+    with pytest.raises(TypeError, match=r"called with one argument, the job or lease, and takes \(\)"):
+        drain(queue, lambda: None)  # type: ignore[arg-type, misc]
+    with pytest.raises(TypeError, match=r"takes \(job, more\)"):
+        drain(queue, lambda job, more: None)  # type: ignore[arg-type, misc]
+    with pytest.raises(TypeError, match="would never run: give it to adrain"):
+        drain(queue, handle)
+    assert queue.stats().processing == 1
+
+
+def test_drain_refuses_a_clock_that_is_not_the_stores(rota_store: rota.Store) -> None:
+    queue = rota_store.queue("q")
+    queue.enqueue(1, delay=60)
+    with pytest.raises(ValueError, match="the clock the store was opened with"):
+        drain(queue, print, clock=ManualClock())
+
+
 def test_drain_with_a_real_clock_does_not_wait() -> None:
     with rota.open("memory://") as store:
         queue = store.queue("q")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -220,6 +220,62 @@ class TestRefusals:
     def test_transport_options(self, options: Any, error: type[Exception]) -> None:
         with pytest.raises(error):
             rota.Worker().transport("t", **options)(lambda event: None)
+
+    @pytest.mark.parametrize("decorator", ["queue", "task"])
+    @pytest.mark.parametrize(
+        ("option", "says"),
+        [
+            (
+                "max_attempts",
+                r"stamped on the jobs .* store\.queue\(…, max_attempts=…\) or enqueue\(…, max_attempts=…\)",
+            ),
+            ("keep_done", r"stamped on the jobs .* store\.queue\(…, keep_done=…\)$"),
+            ("delay", r"of each job: give it to enqueue\(…, delay=…\)"),
+            (
+                "min_priority",
+                r"min_priority is no option of a queue's handler, which are: concurrency, visibility, timeout",
+            ),
+        ],
+    )
+    def test_options_of_others_are_refused_with_their_place(self, decorator: str, option: str, says: str) -> None:
+        worker = rota.Worker()
+        with pytest.raises(TypeError, match=says):
+            getattr(worker, decorator)("q", **{option: 3})(lambda payload: None)
+        assert not worker.sources
+
+    def test_a_codec_is_no_class(self) -> None:
+        class Static:
+            @staticmethod
+            def encode(obj: Any) -> str:
+                return "x"
+
+            @staticmethod
+            def decode(text: str) -> Any:
+                return text
+
+        rota.Worker().queue("q", codec=Static)(lambda payload: None)
+        with pytest.raises(TypeError, match=r"must be an instance, got the class .*: write JsonCodec\(…\)"):
+            rota.Worker().queue("q", codec=rota.JsonCodec)(lambda payload: None)  # type: ignore[arg-type]
+
+    def test_a_handle_that_may_be_none_is_the_handle(self) -> None:
+        def one(payload: Any, it: rota.Job | None = None) -> None:
+            seen.append(it)
+
+        def other(it: Optional[rota.Job]) -> None:  # noqa: UP045
+            seen.append(it)
+
+        def not_resolved(payload: Any, it: rota.Job | None, more: Nowhere | None = None) -> None:  # type: ignore[name-defined] # noqa: F821
+            seen.append(it)
+
+        seen: list[Any] = []
+        with rota.open("memory://") as store:
+            worker = rota.Worker(store)
+            for name, handler in (("a", one), ("b", other), ("c", not_resolved)):
+                worker.queue(name)(handler)
+                store.queue(name).enqueue(1)
+            assert worker.drain() == 3
+        assert len(seen) == 3
+        assert all(isinstance(handle, rota.Job) for handle in seen)
 
     def test_processes(self) -> None:
         async def asynchronous(payload: Any) -> None: ...

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sqlite3
 import threading
 import time
@@ -131,6 +133,24 @@ def test_waiting_ends_at_a_stop(running: Any) -> None:
     begin = time.monotonic()
     one.stop()
     assert time.monotonic() - begin < 0.5
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_waiting_ends_at_a_signal(number: signal.Signals) -> None:
+    worker, _ = handled("postgresql://nobody@127.0.0.1:1/nothing")
+    earlier = signal.getsignal(number)
+
+    def send() -> None:
+        until(lambda: worker.health().state == "opening" and signal.getsignal(number) != earlier)
+        os.kill(os.getpid(), number)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    worker.run()
+    sender.join()
+    assert worker.stopped_by == (number,)
+    assert worker.health().state == "idle"
+    assert signal.getsignal(number) is earlier
 
 
 @SQLITE

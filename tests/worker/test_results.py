@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rota
+
+from .running import until
 
 
 @dataclass
@@ -68,3 +71,58 @@ def test_a_result_that_would_come_back_as_the_payload_s_type_is_refused(timeless
         with pytest.raises(rota.PayloadError):
             job.ack(wrong)
     assert job.ack({"number": "seven"})
+
+
+async def elsewhere() -> None: ...
+
+
+def forgetful(payload: Any) -> Any:
+    """As a plain function around an async one does, or an ``await`` that is missing."""
+    return {"await": elsewhere, "raise": lambda: rota.Fail("wrong number")}[payload]()
+
+
+SAYS = {
+    "await": "returned a coroutine: write it with async def, and await what it calls",
+    "raise": "returned Fail(…): raise it",
+}
+
+
+@pytest.mark.parametrize("how", ["step", "run"])
+@pytest.mark.parametrize("kind", ["sync", "async", "sync transactional", "async transactional", "process"])
+@pytest.mark.parametrize("forgotten", ["await", "raise"])
+def test_what_was_not_done_is_not_acked(tmp_path: Path, running: Any, forgotten: str, kind: str, how: str) -> None:
+    async def aforgetful(payload: Any) -> Any:
+        return forgetful(payload)
+
+    def in_transaction(payload: Any, tx: rota.Transaction) -> Any:
+        tx.enqueue("effects", 1)
+        return forgetful(payload)
+
+    async def ain_transaction(payload: Any, tx: rota.AsyncTransaction) -> Any:
+        await tx.enqueue("effects", 1)
+        return forgetful(payload)
+
+    handler, options = {
+        "sync": (forgetful, {}),
+        "async": (aforgetful, {}),
+        "sync transactional": (in_transaction, {"transactional": True}),
+        "async transactional": (ain_transaction, {"transactional": True}),
+        "process": (forgetful, {"processes": True}),
+    }[kind]
+    with rota.open(f"sqlite:///{tmp_path}/s.db") as store:
+        queue = store.queue("q", max_attempts=1)
+        id = queue.enqueue(forgotten)
+        worker = rota.Worker(store)
+        worker.queue("q", **options)(handler)  # type: ignore[arg-type]
+        if how == "step":
+            assert worker.step()
+            worker.close()
+        else:
+            one = running(worker)
+            until(lambda: not queue.stats().pending and not queue.stats().processing)
+            one.stop()
+        record = queue.get_job(id)
+        assert record is not None
+        assert record.state == "dead"
+        assert SAYS[forgotten] in (record.last_error or "")
+        assert store.queue("effects").stats().pending == 0

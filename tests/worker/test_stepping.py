@@ -231,6 +231,16 @@ def test_drain_of_what_never_ends(timeless: rota.Store, clock: ManualClock) -> N
         worker.drain(advance=clock, limit=50)
 
 
+def test_drain_with_a_clock_that_is_not_the_stores(timeless: rota.Store) -> None:
+    worker = rota.Worker(timeless)
+    worker.queue("q")(lambda payload: None)
+    timeless.queue("q").enqueue(1, delay=60)
+    with pytest.raises(ValueError, match="the clock the store was opened with"):
+        worker.drain(advance=ManualClock())
+    with pytest.raises(TypeError, match="got True"):
+        worker.drain(advance=True)  # type: ignore[arg-type]
+
+
 def test_drain_of_a_name_that_nobody_knows(timeless: rota.Store, clock: ManualClock) -> None:
     """Told at once, and by name; what can be handled was."""
     worker, seen = rota.Worker(timeless), []

@@ -77,6 +77,16 @@ class Opening:
     def __await__(self) -> Generator[Any, None, AsyncStore]:
         return self._opened().__await__()
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(
+                f"the store is not opened yet, so it has no {name!r}: write store = await rota.aopen(…), or "
+                "async with rota.aopen(…) as store"
+            )
+
     async def _opened(self) -> AsyncStore:
         core = self._open_it() if self._inline else await asyncio.to_thread(self._open_it)
         return AsyncStore(core)

@@ -58,6 +58,14 @@ def count(text: str) -> int:
     return value
 
 
+def letter(text: str) -> int:
+    """The id of a dead letter."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no letter's id, which is a whole number (--all: all)") from None
+
+
 def exact_json(text: str) -> Any:
     """The value of JSON text; ``ValueError`` for anything that is not strictly JSON."""
     return json.loads(text, parse_constant=_refuse_constant)

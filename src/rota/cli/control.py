@@ -100,7 +100,8 @@ def _switch(arguments: argparse.Namespace, session: Session, verb: str, done: st
         changed = getattr(store.transport(address.name), verb)(arguments.group)
         if arguments.group is not None:
             what = f"group {arguments.group!r} of {address}"
-    return _tell(session, {"changed": changed}, f"{done} {what}" if changed else f"{what} was {done} already")
+    unchanged = "was suspended already" if verb == "suspend" else "was not suspended"
+    return _tell(session, {"changed": changed}, f"{done} {what}" if changed else f"{what} {unchanged}")
 
 
 def sweep(arguments: argparse.Namespace, session: Session) -> int:

@@ -64,9 +64,13 @@ class _CommandParser(argparse.ArgumentParser):
             return super().parse_known_args(args, namespace)
         self._intermixing = True
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            parsed, unknown = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._intermixing = False
+        if unknown:
+            # Said here, with this command's usage; left over, it would be said with that of `rota`.
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return parsed, unknown
 
 
 def _command_in(argv: list[str]) -> str | None:
@@ -297,7 +301,9 @@ def _add_reading(commands: Any) -> None:
     dead.add_argument("address", metavar="ADDRESS")
     dead.add_argument("--group", metavar="GROUP", help="transports: of this group only")
     dead.add_argument("--purge", action="store_true", help="delete letters: with --id, --older-than or --all")
-    dead.add_argument("--id", type=int, action="append", metavar="LETTER", help="a letter's id, may be repeated")
+    dead.add_argument(
+        "--id", type=values.letter, action="append", metavar="LETTER", help="a letter's id, may be repeated"
+    )
     dead.add_argument(
         "--older-than", type=values.duration, metavar="TIME", help="with --purge: those dead for this long"
     )
@@ -327,7 +333,9 @@ def _add_reading(commands: Any) -> None:
 def _add_control(commands: Any) -> None:
     redrive = _add(commands, "redrive", "dead:redrive", "make dead letters live again")
     redrive.add_argument("address", metavar="ADDRESS")
-    redrive.add_argument("id", type=int, nargs="*", metavar="LETTER", help="ids of letters, as `rota dead` shows them")
+    redrive.add_argument(
+        "id", type=values.letter, nargs="*", metavar="LETTER", help="ids of letters, as `rota dead` shows them"
+    )
     redrive.add_argument("--all", action="store_true", help="all of them")
     redrive.add_argument(
         "--position", choices=("tail", "original"), default="tail", help="transports: where in the group"

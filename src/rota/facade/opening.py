@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
 from rota import engines, units
@@ -49,4 +50,11 @@ def check_codec(codec: Codec | None) -> Codec | None:
     """Something with ``encode`` and ``decode``, or None; ``TypeError`` otherwise."""
     if codec is not None and not isinstance(codec, Codec):
         raise TypeError(f"codec must have encode(obj) -> str and decode(str) -> obj, got {codec!r}")
+    if isinstance(codec, type) and isinstance(_as_defined(codec, "decode"), FunctionType):
+        # Called on the class itself it would take the text for the codec, and every payload for undecodable.
+        raise TypeError(f"codec must be an instance, got the class {codec!r}: write {codec.__name__}(…)")
     return codec
+
+
+def _as_defined(owner: type, name: str) -> object:
+    return next(vars(one)[name] for one in owner.__mro__ if name in vars(one))

@@ -216,6 +216,11 @@ class QueueBase(Generic[J]):
     def _new_many(self, items: Iterable[Any]) -> list[NewJob]:
         from rota.public import Item
 
+        if isinstance(items, str | bytes | Mapping):
+            # Its characters or keys would become jobs.
+            raise TypeError(
+                f"items must be several payloads or rota.Items, got one {type(items).__name__}: that is for enqueue()"
+            )
         jobs: list[NewJob] = []
         for index, item in enumerate(items):
             try:

@@ -33,7 +33,10 @@ def drain(
     When nothing is claimable, the store's ``ManualClock`` (or ``clock``) is moved to the next instant at which
     something may be: a delay over, a retry due, somebody else's lease lapsed. With a real clock the drain ends there.
     After ``limit`` deliveries it raises ``AssertionError``, since a handler that always fails can go on for ever.
+    ``TypeError`` for a handler that is async or cannot be called with one argument, ``ValueError`` for a ``clock`` that
+    is not the store's.
     """
+    _check(handler)
     work = _plan(clock if clock is not None else _clock_of(source), limit)
     handled: list[Any] = []
     answer: Any = None
@@ -48,12 +51,16 @@ def drain(
             answer = source.stats()
         else:
             try:
-                handler(item)
+                result = handler(item)
             except AssertionError:
                 raise
             except Exception as error:
                 item.retry(error)
             else:
+                if inspect.iscoroutine(result):
+                    # Acked it would look as if it had run.
+                    result.close()
+                    raise TypeError("the handler is async and would never run: give it to adrain, which is awaited")
                 item.ack()
                 handled.append(item)
 
@@ -67,6 +74,7 @@ async def adrain(
     worker_id: str = "drain",
 ) -> list[Any]:
     """``drain`` for an async queue or transport; the handler may be a coroutine function."""
+    _check(handler)
     work = _plan(clock if clock is not None else _clock_of(source), limit)
     handled: list[Any] = []
     answer: Any = None
@@ -93,13 +101,33 @@ async def adrain(
                 handled.append(item)
 
 
+def _check(handler: Callable[[Any], object]) -> None:
+    """Every call would fail, and be taken for a failure of the work."""
+    try:
+        signature = inspect.signature(handler)
+    except ValueError:
+        # Some of those written in C have none.
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise TypeError(
+            f"handler is called with one argument, the job or lease, and takes {signature}: {error}"
+        ) from None
+
+
 def _plan(clock: ManualClock | None, limit: int) -> Generator[str, Any, None]:
     """What to do next: asks for a claim, for the handler to be called, or for stats, and moves the clock."""
+    moved_to: float | None = None
     for _ in range(limit):
         while (yield "claim") is None:
             stats: _Stats = yield "stats"
             if clock is None or stats.next_due_at is None:
                 return
+            if moved_to is not None and stats.next_due_at <= moved_to:
+                # Due by this clock, and still to come by the store's.
+                raise ValueError(f"clock= must be the clock the store was opened with, got another one: {clock!r}")
+            moved_to = stats.next_due_at
             clock.set(max(stats.next_due_at, clock.now()))
         yield "handle"
     left: _Stats = yield "stats"

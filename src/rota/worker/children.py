@@ -14,8 +14,9 @@ import time
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from rota.worker.outcomes import Fail, OutsideError, Retry, Snooze, error_text, qualified
+from rota.worker.outcomes import Fail, OutsideError, Retry, Snooze, check_returned, error_text, qualified
 from rota.worker.registry import Handler
+from rota.worker.signature import label_of
 from rota.worker.sources import Held
 
 # How often a child's thread looks whether its item was taken from it.
@@ -161,7 +162,9 @@ def _main(function: Any, takes_payload: bool, work: Connection, living: Connecti
 
 def _answer(function: Any, takes_payload: bool, payload: Any) -> tuple[Any, ...]:
     try:
-        return ("returned", function(payload) if takes_payload else function())
+        result = function(payload) if takes_payload else function()
+        check_returned(label_of(function), result)
+        return ("returned", result)
     except Retry as how:
         return ("retry", how.delay, how.reason)
     except Fail as how:

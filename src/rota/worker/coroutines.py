@@ -12,7 +12,7 @@ from typing import Any, cast
 from rota.telemetry import API, LOADED
 from rota.worker import plan, transactional
 from rota.worker.logs import DEBUG, WARNING, item_fields, tell
-from rota.worker.outcomes import OutsideError
+from rota.worker.outcomes import Fail, OutsideError, Retry, check_returned
 from rota.worker.plan import Why
 from rota.worker.registry import Handler
 from rota.worker.sources import Held, Source
@@ -94,6 +94,8 @@ class LoopRunner:
                     result = await transactional.arun(held, self._timed_out)
                 else:
                     result = await handler.invoke(held.handle)
+                if result is not None:
+                    check_returned(handler.label, result)
             except Leave:
                 # Its item was given back, the run is over. Raised from here it would be told as nobody's exception.
                 tell(WARNING, "handler_broken_off", **item_fields(held.source, held.claim))
@@ -204,5 +206,10 @@ def note_end(held: Held, error: BaseException | None) -> None:
 
 
 def _name(error: BaseException | None) -> str | None:
-    """What the log calls it: the type, of what failed outside of this process what that says of itself."""
+    """What the log calls it: the type, of what failed outside of this process what that says of itself.
+
+    Of one that only says how its item is to end, the type of what it was raised from.
+    """
+    if isinstance(error, Retry | Fail):
+        error = error.__cause__ or error
     return None if error is None else error.kind if isinstance(error, OutsideError) else type(error).__name__

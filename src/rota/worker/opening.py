@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 
 import rota.sync.store as stores
 from rota.errors import EngineBusy, EngineUnavailable
@@ -16,14 +17,14 @@ from rota.worker.logs import INFO, WARNING, tell
 _LOOK = 0.05
 
 
-async def opened(url: str, stop_asked: threading.Event) -> Store | None:
+async def opened(url: str, told: Callable[[], bool]) -> Store | None:
     """The store; None when told to stop meanwhile. What waiting does not help with is raised."""
     if url.lower().startswith("memory:"):
-        return None if stop_asked.is_set() else stores.open(url)
+        return None if told() else stores.open(url)
     tries = 0
-    while not stop_asked.is_set():
+    while not told():
         try:
-            store = await _Attempt(url).result(stop_asked)
+            store = await _Attempt(url).result(told)
         except (EngineUnavailable, EngineBusy) as error:
             if isinstance(error, EngineUnavailable) and error.lasting:
                 raise
@@ -31,8 +32,8 @@ async def opened(url: str, stop_asked: threading.Event) -> Store | None:
             if tries & (tries - 1) == 0:
                 tell(WARNING, "store_failing", tries=tries, error=f"{type(error).__name__}: {error}")
             pause_ends = time.monotonic() + plan.outage_pause(tries, (time.monotonic() * 1_000) % 1)
-            # A stop comes from another thread.
-            while not stop_asked.is_set() and (pause := pause_ends - time.monotonic()) > 0:  # noqa: ASYNC110
+            # A stop comes from another thread, or as a signal.
+            while not told() and (pause := pause_ends - time.monotonic()) > 0:  # noqa: ASYNC110
                 await asyncio.sleep(min(pause, _LOOK))
         else:
             if tries and store is not None:
@@ -53,16 +54,16 @@ class _Attempt:
         self._store: Store | None = None
         self._error: BaseException | None = None
 
-    async def result(self, stop_asked: threading.Event) -> Store | None:
+    async def result(self, told: Callable[[], bool]) -> Store | None:
         """The store, or what opening it raised; None when told to stop first."""
         threading.Thread(target=self._open, name="rota-opening", daemon=True).start()
         try:
-            while not self._ended.done() and not stop_asked.is_set():
+            while not self._ended.done() and not told():
                 await asyncio.wait([self._ended], timeout=_LOOK)
             with self._lock:
                 if self._error is not None:
                     raise self._error
-                if stop_asked.is_set():
+                if told():
                     return None
                 store, self._store = self._store, None
                 return store

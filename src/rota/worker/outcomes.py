@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import traceback
+from types import CoroutineType
 
 from rota import rules, units
 from rota.units import Duration
@@ -42,6 +43,15 @@ class Snooze(Exception):
     def __init__(self, delay: Duration) -> None:
         self.delay = units.seconds(units.not_negative(delay, "delay"))
         super().__init__(f"snoozed for {self.delay:g} s")
+
+
+def check_returned(label: str, result: object) -> None:
+    """``TypeError`` for what no handler means as its result, where an ack would lose the work."""
+    if isinstance(result, CoroutineType):
+        result.close()
+        raise TypeError(f"{label} returned a coroutine: write it with async def, and await what it calls")
+    if isinstance(result, Retry | Fail | Snooze):
+        raise TypeError(f"{label} returned {type(result).__name__}(…): raise it")
 
 
 class CannotRun(Exception):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, cast
 
 from rota import names, units
 from rota.codecs import Codec, JsonCodec
 from rota.errors import PayloadError
 from rota.facade.opening import check_codec
+from rota.facade.transports import OptionChanges
 from rota.units import Duration
 from rota.worker import signature
 from rota.worker.signature import SourceKind
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from rota.worker.sources import Held
 
 DEFAULT_CONCURRENCY = 10
+
+# What a worker cannot say any more: it is on the job already (Q1).
+_STAMPED = ("max_attempts", "backoff_base", "dead_letter_retention", "keep_done", "key_ttl")
+_EACH_JOBS = ("max_attempts", "delay", "run_at", "priority", "expires", "key", "headers")
 
 Runs = Literal["loop", "thread", "process", "command"]
 
@@ -48,6 +53,41 @@ def check_name(name: str, kind: SourceKind) -> None:
     names.name(name, f"{kind} name")
 
 
+class HandlerOptions(TypedDict, total=False):
+    """How a handler runs, of whatever."""
+
+    timeout: Duration | None
+    processes: bool
+    transactional: bool
+    cancel_on_lost: bool
+    codec: Codec | None
+
+
+class TransportHandlerOptions(HandlerOptions, OptionChanges, total=False):
+    """The same, and what belongs to its transport (T11)."""
+
+
+def split(options: TransportHandlerOptions) -> tuple[HandlerOptions, dict[str, Any]]:
+    """What says how the handler runs, and the rest."""
+    handling = {option: value for option, value in options.items() if option in HandlerOptions.__annotations__}
+    return cast(HandlerOptions, handling), {name: value for name, value in options.items() if name not in handling}
+
+
+def check_handling(kind: SourceKind, options: HandlerOptions) -> None:
+    """``TypeError`` for an option no handler has; it says where one that jobs have is to be given."""
+    for option in options:
+        if option in _STAMPED:
+            raise TypeError(
+                f"{option} is no option of a handler: it is stamped on the jobs when they are enqueued, so give it to "
+                f"store.queue(…, {option}=…)" + (f" or enqueue(…, {option}=…)" if option in _EACH_JOBS else "")
+            )
+        if option in _EACH_JOBS:
+            raise TypeError(f"{option} is no option of a handler, but of each job: give it to enqueue(…, {option}=…)")
+        if option not in HandlerOptions.__annotations__:
+            known = ", ".join(("concurrency", "visibility", *HandlerOptions.__annotations__))
+            raise TypeError(f"{option} is no option of a {kind}'s handler, which are: {known}")
+
+
 class Handler:
     """A function, or an executor in its place, with what was said of it."""
 
@@ -69,7 +109,7 @@ class Handler:
         function: Callable[..., Any],
         kind: SourceKind,
         *,
-        timeout: Duration | None,
+        timeout: Duration | None = None,
         processes: bool = False,
         cancel_on_lost: bool = True,
         transactional: bool = False,

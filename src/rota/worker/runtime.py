@@ -56,7 +56,6 @@ class Runtime:
         self.state: State = "idle"
         # A SimpleQueue may be written from a signal handler, whatever that interrupted.
         self.orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
-        self.signals: list[int] = []
         self._started_at: float | None = None
         self.broken: BaseException | None = None
         self.ended: asyncio.Future[None] = loop.create_future()

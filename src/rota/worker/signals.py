@@ -17,36 +17,55 @@ _NUMBERS = [signal.SIGTERM, signal.SIGINT]
 _HANGUP = getattr(signal, "SIGHUP", None)
 
 
-@contextmanager
-def heard_by(runtime: Runtime, wanted: bool) -> Iterator[None]:
-    """Within this block a signal stops the worker, a second one at once. Elsewhere than in the main thread: nothing."""
-    if not wanted or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    blocked = False
+class Ears:
+    """The signals that came in one run, from its beginning on, also while it waits for its store."""
 
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        # Nothing here may take a lock: it comes in the middle of anything.
-        if blocked:
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.listening = False
+        self._runtime: Runtime | None = None
+        self._blocked = False
+
+    def tell(self, runtime: Runtime) -> None:
+        """From here on signals are this runtime's orders; what came before is in ``numbers``."""
+        self._runtime = runtime
+        if self.listening and hasattr(signal, "pthread_kill"):
+            runtime.on_blocked = self._break_off
+
+    def forget(self) -> None:
+        """Its runtime has ended, and breaks nothing off any more."""
+        if self._runtime is not None:
+            self._runtime.on_blocked = None
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Nothing here may take a lock: it comes in the middle of anything."""
+        if self._blocked:
             raise Leave
-        runtime.signals.append(number)
-        runtime.orders.put("signal")
+        self.numbers.append(number)
+        if self._runtime is not None:
+            self._runtime.orders.put("signal")
 
-    def on_blocked() -> None:
-        nonlocal blocked
-        blocked = True
+    def _break_off(self) -> None:
+        self._blocked = True
         # Everything is given back. What blocks the main thread is broken off there, by a signal to ourselves.
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
+
+@contextmanager
+def heard(wanted: bool) -> Iterator[Ears]:
+    """Within this block a signal stops the worker, a second one at once. Elsewhere than in the main thread: nothing."""
+    ears = Ears()
+    if not wanted or threading.current_thread() is not threading.main_thread():
+        yield ears
+        return
+    ears.listening = True
     earlier: dict[signal.Signals, Any] = {}
-    if hasattr(signal, "pthread_kill"):
-        runtime.on_blocked = on_blocked
     try:
         for number in _heeded():
-            earlier[number] = signal.signal(number, on_signal)
-        yield
+            earlier[number] = signal.signal(number, ears.on_signal)
+        yield ears
     finally:
-        runtime.on_blocked = None
+        ears.forget()
         for number, handler in earlier.items():
             # None: it was not set by Python, and cannot be set back by it.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 import typing
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -49,7 +50,7 @@ def read(function: Callable[..., Any], kind: SourceKind, *, transactional: bool 
     hints = _hints(called)
     handles, payloads, transactions = [], [], []
     for parameter in parameters:
-        annotation = hints.get(parameter.name, parameter.annotation)
+        annotation = _without_none(hints.get(parameter.name, parameter.annotation))
         handle = _handle_type(annotation)
         if handle is not None:
             _check_handle(label, parameter.name, handle, kind, is_async)
@@ -107,6 +108,17 @@ def _hints(called: Any) -> dict[str, Any]:
     except Exception:
         # A name that exists for the type checker only; what is left are texts.
         return {}
+
+
+def _without_none(annotation: Any) -> Any:
+    """The type itself of one that may be None, as parameters with a default of None are annotated."""
+    if isinstance(annotation, str):
+        parts = [part.strip() for part in annotation.strip("'\" ").split("|")]
+        return "|".join(part for part in parts if part != "None")
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        types_left = [one for one in typing.get_args(annotation) if one is not types.NoneType]
+        return types_left[0] if len(types_left) == 1 else annotation
+    return annotation
 
 
 def _handle_type(annotation: Any) -> str | None:

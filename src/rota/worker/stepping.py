@@ -12,6 +12,7 @@ from rota.worker import plan, transactional
 from rota.worker.coroutines import note_end
 from rota.worker.health import WorkerHealth
 from rota.worker.logs import WARNING, item_fields, tell
+from rota.worker.outcomes import check_returned
 from rota.worker.registry import Handler, Registry
 from rota.worker.sources import Held, Source, make_source
 from rota.worker.tracing import handling
@@ -43,13 +44,20 @@ class Stepper:
 
     def drain(self, clock: MovableClock | None, limit: int) -> int:
         """Step until nothing is left, with a clock also what is due later; how many were handled."""
+        if clock is not None and not hasattr(clock, "jump_to"):
+            raise TypeError(f"advance must be the ManualClock the store was opened with, got {clock!r}")
         last: Held | None = None
+        moved_to: int | None = None
         unknown = set[tuple[Source, int]]()
         for count in range(limit):
             while (held := self._step()) is None:
                 due = min((due for source in self._sources if (due := source.next_due()) is not None), default=None)
                 if clock is None or due is None:
                     return count
+                if moved_to is not None and due <= moved_to:
+                    # Due by this clock, and still to come by the store's.
+                    raise ValueError(f"advance must be the clock the store was opened with, got another one: {clock!r}")
+                moved_to = due
                 clock.jump_to(due)
             last = held
             if clock is not None and held.handler is None and held.settlement.kind == "release":
@@ -107,6 +115,7 @@ class Stepper:
             held.began = time.monotonic()
             try:
                 result = self._call(handler, held)
+                check_returned(handler.label, result)
             except BaseException as raised:
                 error = raised
             if isinstance(error, TimeoutError) and held.why == "timeout":

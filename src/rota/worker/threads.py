@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import inspect
 import queue
 import threading
 import time
@@ -14,7 +13,7 @@ from rota.worker import plan, transactional
 from rota.worker.children import Child, ChildDied
 from rota.worker.coroutines import note_end
 from rota.worker.logs import WARNING, item_fields, tell
-from rota.worker.outcomes import CannotRun, OutsideError
+from rota.worker.outcomes import CannotRun, OutsideError, check_returned
 from rota.worker.plan import Why
 from rota.worker.sources import Held, Source
 from rota.worker.tracing import handling
@@ -95,10 +94,8 @@ class ThreadRunner:
                         result = transactional.run(held, within, self._begun)
                     else:
                         result = within.run(handler.invoke, held.handle)
-                if inspect.iscoroutine(result):
-                    result.close()
-                    result = None
-                    raise TypeError(f"{handler.label} returned a coroutine: write it with async def")
+                if result is not None:
+                    check_returned(handler.label, result)
         except BaseException as raised:
             error = raised
             if isinstance(error, ChildDied):

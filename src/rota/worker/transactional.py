@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -21,7 +20,7 @@ from rota.errors import LeaseLost, OutcomeUnknown
 from rota.sync.transaction import Transaction
 from rota.worker import plan
 from rota.worker.logs import DEBUG, ERROR, WARNING, item_fields, tell
-from rota.worker.outcomes import Snooze
+from rota.worker.outcomes import Snooze, check_returned
 from rota.worker.sources import Held
 from rota.worker.turns import turns
 
@@ -59,9 +58,7 @@ def _run(held: Held, within: contextvars.Context, begun: Callable[[Held], None])
         _check_wanted(held)
         begun(held)
         result = within.run(handler.invoke, held.handle, tx)
-        if inspect.iscoroutine(result):
-            result.close()
-            raise TypeError(f"{handler.label} returned a coroutine: write it with async def")
+        check_returned(handler.label, result)
         _check_wanted(held)
         ours = _is_ours_to_ack(held, tx)
         if ours:
@@ -109,6 +106,8 @@ async def _arun(held: Held, timed_out: Callable[[Held], None]) -> Any:
         _check_wanted(held)
         result = await _within_time(held, tx, timed_out)
         _check_wanted(held)
+        assert held.handler is not None
+        check_returned(held.handler.label, result)
         ours = _is_ours_to_ack(held, tx)
         if ours:
             await held.handle.ack(*held.source.ack_arguments(held, result), tx=tx)

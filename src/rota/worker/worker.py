@@ -13,7 +13,6 @@ from rota import forks, names, units
 from rota.codecs import Codec
 from rota.facade.outboxes import DELIVERY_TIMEOUT
 from rota.facade.stores import declared
-from rota.facade.transports import OptionChanges
 from rota.sync.store import Store
 from rota.units import Duration
 from rota.worker import loops
@@ -21,9 +20,17 @@ from rota.worker.endpoint import Address, parse_address
 from rota.worker.health import WorkerHealth
 from rota.worker.limits import Limits
 from rota.worker.opening import opened
-from rota.worker.registry import Registry, check_name
+from rota.worker.registry import (
+    HandlerOptions,
+    Registry,
+    TransportHandlerOptions,
+    check_handling,
+    check_name,
+    split,
+)
 from rota.worker.runtime import Runtime
-from rota.worker.signals import heard_by
+from rota.worker.signals import Ears, heard
+from rota.worker.signature import SourceKind
 from rota.worker.sources import Held
 from rota.worker.stepping import MovableClock, Stepper
 
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_GRACE = 25
+_NO_HANDLERS = "this worker has no handlers: decorate some with worker.queue or worker.transport"
 
 
 class Worker:
@@ -85,12 +93,8 @@ class Worker:
         name: str,
         *,
         concurrency: int | None = None,
-        timeout: Duration | None = None,
         visibility: Duration | None = None,
-        processes: bool = False,
-        transactional: bool = False,
-        cancel_on_lost: bool = True,
-        codec: Codec | None = None,
+        **handling: Unpack[HandlerOptions],
     ) -> Callable[[F], F]:
         """Decorate the handler of a queue's jobs: all of them, or those no ``task`` is there for.
 
@@ -106,19 +110,7 @@ class Worker:
         Returns the function unchanged. Raises ``TypeError`` for a signature that cannot be called, ``ValueError`` for a
         second handler of the same jobs or options that differ from another handler's.
         """
-        return self._register(
-            "queue",
-            name,
-            None,
-            {
-                "timeout": timeout,
-                "processes": processes,
-                "transactional": transactional,
-                "cancel_on_lost": cancel_on_lost,
-                "codec": codec,
-            },
-            {"concurrency": concurrency, "visibility": visibility},
-        )
+        return self._register("queue", name, None, handling, {"concurrency": concurrency, "visibility": visibility})
 
     def outbox(
         self,
@@ -141,12 +133,8 @@ class Worker:
         *,
         name: str | None = None,
         concurrency: int | None = None,
-        timeout: Duration | None = None,
         visibility: Duration | None = None,
-        processes: bool = False,
-        transactional: bool = False,
-        cancel_on_lost: bool = True,
-        codec: Codec | None = None,
+        **handling: Unpack[HandlerOptions],
     ) -> Callable[[F], F]:
         """Decorate the handler of those of a queue's jobs that have this ``name`` (by default the function's own).
 
@@ -155,22 +143,12 @@ class Worker:
         worker may know it.
         """
 
+        source = {"concurrency": concurrency, "visibility": visibility}
         check_name(queue, "queue")
 
         def decorate(function: F) -> F:
-            return self._register(
-                "queue",
-                queue,
-                names.name(getattr(function, "__name__", "") if name is None else name, "task name"),
-                {
-                    "timeout": timeout,
-                    "processes": processes,
-                    "transactional": transactional,
-                    "cancel_on_lost": cancel_on_lost,
-                    "codec": codec,
-                },
-                {"concurrency": concurrency, "visibility": visibility},
-            )(function)
+            task = names.name(getattr(function, "__name__", "") if name is None else name, "task name")
+            return self._register("queue", queue, task, handling, source)(function)
 
         return decorate
 
@@ -179,15 +157,10 @@ class Worker:
         name: str = "default",
         *,
         concurrency: int | None = None,
-        timeout: Duration | None = None,
         visibility: Duration | None = None,
         priority_share: float | None = None,
         min_priority: int | None = None,
-        processes: bool = False,
-        transactional: bool = False,
-        cancel_on_lost: bool = True,
-        codec: Codec | None = None,
-        **options: Unpack[OptionChanges],
+        **options: Unpack[TransportHandlerOptions],
     ) -> Callable[[F], F]:
         """Decorate the handler of a transport's messages.
 
@@ -196,41 +169,31 @@ class Worker:
         heartbeats (30). ``min_priority``: groups below it are left to others (T4); with ``priority_share`` they are
         not: that share of the claims, 0 to 1, tries the groups at or above it first, then any.
 
-        ``options`` are those of ``store.transport`` (``max_deliveries``, ``poison``, …), which belong to the transport
-        (T11).
+        The other ``options`` are those of ``store.transport`` (``max_deliveries``, ``poison``, …), which belong to the
+        transport (T11).
         """
-        named = declared(**options)
-        return self._register(
-            "transport",
-            name,
-            None,
-            {
-                "timeout": timeout,
-                "processes": processes,
-                "transactional": transactional,
-                "cancel_on_lost": cancel_on_lost,
-                "codec": codec,
-            },
-            {
-                "concurrency": concurrency,
-                "visibility": visibility,
-                "priority_share": priority_share,
-                "min_priority": min_priority,
-                "options": {option: options[option] for option in named} or None,  # type: ignore[literal-required]
-            },
-        )
+        handling, own = split(options)
+        source = {
+            "concurrency": concurrency,
+            "visibility": visibility,
+            "priority_share": priority_share,
+            "min_priority": min_priority,
+            "options": {option: own[option] for option in declared(**own)} or None,
+        }
+        return self._register("transport", name, None, handling, source)
 
     def _register(
-        self, kind: Any, name: str, task: str | None, handler: dict[str, Any], source: dict[str, Any]
+        self, kind: SourceKind, name: str, task: str | None, handling: HandlerOptions, source: dict[str, Any]
     ) -> Callable[[F], F]:
         # Checked here: written without its name, as @worker.queue, the decorator is called with the function alone.
         check_name(name, kind)
+        check_handling(kind, handling)
 
         def decorate(function: F) -> F:
             with self._lock:
                 if self._runtime is not None:
                     raise RuntimeError("this worker runs: name its handlers before")
-                self._registry.add(kind, name, function, task, handler, source)
+                self._registry.add(kind, name, function, task, {**handling}, source)
             return function
 
         return decorate
@@ -313,7 +276,7 @@ class Worker:
             if self._runtime is not None or self._opening:
                 raise RuntimeError("this worker runs already")
             if not self._registry.sources:
-                raise RuntimeError("this worker has no handlers: decorate some with worker.queue or worker.transport")
+                raise RuntimeError(_NO_HANDLERS)
             if self._store is None:
                 raise RuntimeError("this worker has no store: name one in Worker(…) or with worker.bind(…)")
             target = self._store
@@ -321,13 +284,13 @@ class Worker:
             self.stopped_by = ()
         store: Store | None = None
         try:
-            with self._probed(address) as probes:
-                store = await opened(target, self._stop_asked) if isinstance(target, str) else target
+            with self._probed(address) as probes, self._heard(signals) as ears:
+                store = await opened(target, lambda: self._told(ears)) if isinstance(target, str) else target
                 if store is not None:
                     self._run_store = store if isinstance(target, str) else None
                     if probes is not None:
                         probes.bind(store)
-                    await self._arun_on(store, signals)
+                    await self._arun_on(store, ears)
         finally:
             with self._lock:
                 self._opening = False
@@ -336,6 +299,18 @@ class Worker:
                 self._stop_asked.clear()
             if store is not None and isinstance(target, str):
                 store.close()
+
+    def _told(self, ears: Ears) -> bool:
+        """Whether it was told to stop before it worked."""
+        return self._stop_asked.is_set() or bool(ears.numbers)
+
+    @contextmanager
+    def _heard(self, wanted: bool) -> Iterator[Ears]:
+        with heard(wanted) as ears:
+            try:
+                yield ears
+            finally:
+                self.stopped_by = tuple(ears.numbers)
 
     @contextmanager
     def _probed(self, address: Address | None) -> Iterator[Probes | None]:
@@ -351,7 +326,7 @@ class Worker:
             finally:
                 self._probes = None
 
-    async def _arun_on(self, store: Store, hear: bool) -> None:
+    async def _arun_on(self, store: Store, ears: Ears) -> None:
         task = asyncio.current_task()
         runtime = Runtime(
             self._registry,
@@ -364,18 +339,19 @@ class Worker:
             on_settled=self._on_settled,
         )
         runtime.is_cancelled = lambda: task is not None and task.cancelling() > 0
+        # A signal may come at any point: from here on the runtime hears of it.
+        ears.tell(runtime)
         with self._lock:
-            if self._stop_asked.is_set():
+            if self._told(ears):
                 return
             self._runtime = runtime
         try:
-            with heard_by(runtime, hear):
-                runtime.start()
-                await _until_ended(runtime)
+            runtime.start()
+            await _until_ended(runtime)
         finally:
+            ears.forget()
             with self._lock:
                 self._runtime = None
-            self.stopped_by = tuple(runtime.signals)
         if runtime.broken is not None:
             raise runtime.broken
 
@@ -434,7 +410,8 @@ class Worker:
 
         ``advance``: the store's ``ManualClock``, moved to the next instant at which something is due, until nothing is
         left at all: delays, backoffs and lapsing claims take no time. Raises ``AssertionError`` after ``limit`` items,
-        with ``advance`` also for a job whose name has no handler here, as soon as it comes again.
+        with ``advance`` also for a job whose name has no handler here, as soon as it comes again. ``ValueError`` when
+        moving ``advance`` makes nothing due: it is not the store's clock.
         """
         return self._stepping().drain(advance, limit)
 
@@ -446,7 +423,7 @@ class Worker:
                 if self._store is None:
                     raise RuntimeError("this worker has no store: name one in Worker(…) or with worker.bind(…)")
                 if not self._registry.sources:
-                    raise RuntimeError("this worker has no handlers: decorate some with worker.queue")
+                    raise RuntimeError(_NO_HANDLERS)
                 if isinstance(self._store, str):
                     self._step_store = stores.open(self._store)
                 self._stepper = Stepper(self._registry, self._step_store or self._store, self._worker_id)  # type: ignore[arg-type]

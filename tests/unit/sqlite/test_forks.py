@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable
 
 import pytest
 
@@ -21,6 +18,8 @@ from rota.errors import EngineUnavailable
 from rota.records import NewJob
 from rota.rules import DEFAULT_STAMP
 from rota.wakeups import ThreadWaiter
+
+from ..forking import ended_well, fork, in_child
 
 JOB = NewJob('"payload"', DEFAULT_STAMP)
 
@@ -41,29 +40,6 @@ class Pipe:
 
     def wait(self) -> None:
         assert os.read(self._out, 1) == b"!"
-
-
-def fork(act: Callable[[], None]) -> int:
-    """Run in a forked child that ends without the test runner's clean-up."""
-    child = os.fork()
-    if child == 0:
-        signal.alarm(30)
-        try:
-            act()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    return child
-
-
-def ended_well(child: int) -> None:
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-
-
-def in_child(act: Callable[[], None]) -> None:
-    ended_well(fork(act))
 
 
 def test_parent_and_child_both_go_on(engine) -> None:

@@ -49,11 +49,19 @@ class RotaBackend(BaseTaskBackend):
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
+        if isinstance(params.get("QUEUES"), str):
+            # Its letters would be the queues.
+            raise InvalidTaskBackend(f"TASKS[{alias!r}]: QUEUES must be a list of names, got {params['QUEUES']!r}")
         unknown = sorted(set(self.options) - set(_OPTIONS))
         if unknown:
             raise InvalidTaskBackend(f"TASKS[{alias!r}]: OPTIONS has no {unknown}, only {', '.join(_OPTIONS)}")
         if "url" in self.options and "database" in self.options:
             raise InvalidTaskBackend(f"TASKS[{alias!r}]: OPTIONS has both a url and a database: which is it?")
+        if not isinstance(self.options.get("store") or {}, dict):
+            raise InvalidTaskBackend(
+                f"TASKS[{alias!r}]: store in OPTIONS must be a dict such as {{'durability': 'normal'}}, got "
+                f"{self.options['store']!r}"
+            )
         # The database whose transactions tasks take part in; None: a store of its own.
         self.database: str | None = None if "url" in self.options else self.options.get("database", DEFAULT_DB_ALIAS)
         self._stamp: dict[str, Any] = {"max_attempts": 1, "keep_done": KEEP_DONE} | {

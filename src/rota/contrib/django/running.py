@@ -54,6 +54,8 @@ def worker(
     tasks = task_backends[backend]
     if not isinstance(tasks, RotaBackend):
         raise ImproperlyConfigured(f"TASKS[{backend!r}] is no rota.contrib.django.RotaBackend: it has no worker")
+    if isinstance(queues, str):
+        raise TypeError(f"queues must be several names, got the one str {queues!r}: write [{queues!r}]")
     names = sorted(tasks.queues if queues is None else set(queues))
     if not names:
         raise ImproperlyConfigured(f"TASKS[{backend!r}] takes tasks for any queue: say which ones to work on")

@@ -21,7 +21,7 @@ from rota.engines.postgres.notes import GroupNotes, JobNotes
 from rota.engines.postgres.running import BEGIN
 from rota.engines.postgres.sessions import Session, is_alive
 from rota.engines.postgres.verbs import BoundVerb, verb
-from rota.engines.turns import Turns
+from rota.engines.verb_lock import VerbLock
 from rota.errors import RotaError, TransactionAborted, TransactionError
 from rota.sql.drive import Block, Op
 from rota.units import MICROSECONDS
@@ -51,7 +51,7 @@ class Verbs:
         self._views: dict[int, tuple[Any, Any]] = {}
         self._notes: list[JobNotes | GroupNotes] = []
         # Threads, or tasks, that use one transaction take turns.
-        self._turns = Turns()
+        self._verb_lock = VerbLock()
         self._loop_turn = asyncio.Lock()
 
     def queue(self, queue: PostgresQueue) -> PostgresQueue:
@@ -104,7 +104,7 @@ class Verbs:
 
     def run(self, verb: BoundVerb[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """Run a verb in this thread."""
-        return self._turns.take(lambda: self._run(verb, args, kwargs))
+        return self._verb_lock.take(lambda: self._run(verb, args, kwargs))
 
     def _run(self, verb: BoundVerb[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         before = self._before(verb)

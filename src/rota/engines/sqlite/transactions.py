@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rota.clock import wall_clock
 from rota.engines.sqlite.failures import is_busy, translated
-from rota.engines.turns import Turns
+from rota.engines.verb_lock import VerbLock
 from rota.errors import RotaError, TransactionAborted, TransactionError
 from rota.sql import channels
 from rota.sql.drive import Cursor, Op, run
@@ -137,14 +137,14 @@ class SqliteTransaction(Verbs):
         self._process = os.getpid()
         self._is_over = False
         # Threads that use one transaction take turns.
-        self._turns = Turns()
+        self._verb_lock = VerbLock()
 
     def write(self, op: Callable[..., Op[T]], *values: Any) -> T:
         """An operation in this transaction."""
-        return self._turns.take(lambda: self._checked(lambda: self._guarded(self._cursor, op, values)))
+        return self._verb_lock.take(lambda: self._checked(lambda: self._guarded(self._cursor, op, values)))
 
     def _command(self, text: str) -> None:
-        self._turns.take(lambda: self._checked(lambda: self._cursor.execute(text)))
+        self._verb_lock.take(lambda: self._checked(lambda: self._cursor.execute(text)))
 
     def _checked(self, act: Callable[[], T]) -> T:
         self._check()

@@ -11,7 +11,7 @@ from rota.errors import TransactionError
 T = TypeVar("T")
 
 
-class Turns:
+class VerbLock:
     """One verb at a time."""
 
     def __init__(self) -> None:
