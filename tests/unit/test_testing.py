@@ -95,6 +95,14 @@ def test_drain_with_a_real_clock_does_not_wait() -> None:
         assert [job.payload for job in drain(queue, lambda job: None)] == ["now"]
 
 
+@pytest.mark.parametrize("delay", [8 * 10**9, 3 * 10**11, 7 * 10**11])
+def test_drain_gets_to_what_is_due_in_the_far_future(delay: int, rota_store: rota.Store) -> None:
+    """There a float is coarser than a microsecond, so that the clock may be set short of it."""
+    queue = rota_store.queue("q")
+    queue.enqueue_many([rota.Item(n, delay=delay + n / 1_000_000) for n in range(20)])
+    assert len(drain(queue, lambda job: None)) == 20
+
+
 def test_adrain(rota_store: rota.Store) -> None:
     async def main() -> list[Any]:
         queue = rota_store.as_async().queue("q")

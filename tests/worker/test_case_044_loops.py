@@ -134,3 +134,39 @@ def test_async_store_and_a_later_bind(url: str) -> None:
     until(lambda: seen == [1])
     run.stop()
     asyncio.run(store.close())
+
+
+def test_a_task_factory_that_begins_tasks_at_once(store: rota.Store) -> None:
+    """As ``asyncio.eager_task_factory`` does: handlers that end at once must not pile up on one another."""
+    seen: list[Any] = []
+    worker = rota.Worker(store)
+
+    @worker.queue("q", concurrency=10)
+    async def handle(payload: Any) -> None:
+        seen.append(payload)
+
+    def eager(loop: asyncio.AbstractEventLoop, coroutine: Any, context: Any = None) -> asyncio.Future[Any]:
+        ended = loop.create_future()
+        try:
+            (context.run if context else lambda send, value: send(value))(coroutine.send, None)
+        except StopIteration as end:
+            ended.set_result(end.value)
+            return ended
+        raise AssertionError("it awaits nothing")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        run = asyncio.create_task(worker.arun(signals=False))
+        loop.set_task_factory(eager)
+        try:
+            async with asyncio.timeout(60):
+                while store.queue("q").stats().pending or store.queue("q").stats().processing:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        finally:
+            loop.set_task_factory(None)
+            worker.stop()
+            await run
+
+    store.queue("q").enqueue_many(range(5_000))
+    asyncio.run(main())
+    assert sorted(seen) == list(range(5_000))

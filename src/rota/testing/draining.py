@@ -48,7 +48,7 @@ def drain(
             answer = source.stats()
         else:
             try:
-                handler(item)
+                _check_ran(handler, handler(item))
             except AssertionError:
                 raise
             except Exception as error:
@@ -83,7 +83,8 @@ async def adrain(
             try:
                 result = handler(item)
                 if inspect.isawaitable(result):
-                    await result
+                    result = await result
+                _check_ran(handler, result)
             except AssertionError:
                 raise
             except Exception as error:
@@ -100,11 +101,24 @@ def _plan(clock: ManualClock | None, limit: int) -> Generator[str, Any, None]:
             stats: _Stats = yield "stats"
             if clock is None or stats.next_due_at is None:
                 return
-            clock.set(max(stats.next_due_at, clock.now()))
+            before = clock.now()
+            clock.set(max(stats.next_due_at, before))
+            if clock.now() <= before:
+                # Far from now a float is coarser than the microseconds of the store.
+                clock.advance(0.000001)
         yield "handle"
     left: _Stats = yield "stats"
     if left.oldest_ready_age is not None or left.next_due_at is not None:
         raise AssertionError(f"not drained after {limit} deliveries: does the handler fail for ever?")
+
+
+def _check_ran(handler: Callable[[Any], object], result: object) -> None:
+    """A handler that returned its work not begun has failed, here as with a worker."""
+    if result is not None:
+        from rota.worker.outcomes import ran
+        from rota.worker.signature import label_of
+
+        ran(label_of(handler), result)
 
 
 def _claim(source: Any, worker_id: str) -> Any:

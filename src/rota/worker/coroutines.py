@@ -6,13 +6,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 from rota.telemetry import API, LOADED
 from rota.worker import plan, transactional
 from rota.worker.logs import DEBUG, WARNING, item_fields, tell
-from rota.worker.outcomes import OutsideError
+from rota.worker.outcomes import OutsideError, ran
 from rota.worker.plan import Why
 from rota.worker.registry import Handler
 from rota.worker.sources import Held, Source
@@ -62,12 +62,18 @@ class LoopRunner:
             self._begin(source, held)
 
     def _fill(self, source: Source) -> None:
+        if source.filling:
+            # With an eager task factory a handler may end while it is begun, and come here: who began it goes on.
+            return
         waiting = source.waiting
+        source.filling = True
         try:
             while source.running < source.concurrency:
                 self._begin(source, waiting.popleft())
         except IndexError:
             return
+        finally:
+            source.filling = False
 
     def _begin(self, source: Source, held: Held) -> None:
         source.running += 1
@@ -94,6 +100,8 @@ class LoopRunner:
                     result = await transactional.arun(held, self._timed_out)
                 else:
                     result = await handler.invoke(held.handle)
+                    if result is not None:
+                        ran(handler.label, result)
             except Leave:
                 # Its item was given back, the run is over. Raised from here it would be told as nobody's exception.
                 tell(WARNING, "handler_broken_off", **item_fields(held.source, held.claim))
@@ -109,9 +117,10 @@ class LoopRunner:
             error = asyncio.CancelledError()
         self._ended(held, result, error)
 
-    def _call(self, handler: Handler, held: Held) -> Coroutine[Any, Any, Any]:
-        call = transactional.arun(held, self._timed_out) if handler.transactional else handler.invoke(held.handle)
-        return cast(Coroutine[Any, Any, Any], call)
+    async def _call(self, handler: Handler, held: Held) -> Any:
+        if handler.transactional:
+            return await transactional.arun(held, self._timed_out)
+        return ran(handler.label, await handler.invoke(held.handle))
 
     def _ended(self, held: Held, result: Any, error: BaseException | None) -> None:
         source, now = held.source, _monotonic()

@@ -1,16 +1,18 @@
 """Sweeping expired jobs and old dead letters, by one worker at a time, with nothing but a transport of our own.
 
-``rota.housekeeping`` holds one message for each queue and transport, in a group of its name. Whoever leases it sweeps
-that source and parks the group until the next sweep is due.
+``rota.housekeeping`` holds one message for each queue and transport, in a group of its name; where that is too long, in
+one of its digest. Whoever leases it sweeps that source and parks the group until the next sweep is due.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rota import names
 from rota.errors import RotaError, StoreClosed
 from rota.names import HOUSEKEEPING
 from rota.worker import plan
@@ -62,8 +64,9 @@ class Housekeeping:
         transport = self._store.transport(HOUSEKEEPING)
         while self._missing:
             label = self._missing[-1]
+            group = _group(label)
             # The key is taken while the message lives, so there is one for each source however many workers there are.
-            transport.publish(label, None, key=label)
+            transport.publish(group, None if group == label else label, key=group)
             self._missing.pop()
         swept = 0
         while not self._closed.is_set():
@@ -77,9 +80,10 @@ class Housekeeping:
     def _sweep(self, lease: Lease) -> None:
         """Any worker can sweep any source of the store, its own or not."""
         began = time.monotonic()
-        kind, _, name = lease.group_id.partition(":")
+        label = lease.group_id if lease.event is None else lease.event
+        kind, _, name = label.partition(":")
         try:
-            source = self._sources.get(lease.group_id)
+            source = self._sources.get(label)
             if source is not None:
                 source.sweep()
             elif kind == "queue":
@@ -87,7 +91,14 @@ class Housekeeping:
             else:
                 self._store.transport(name).sweep()
         except RotaError as error:
-            tell(WARNING, "sweep_failed", source=lease.group_id, error=f"{type(error).__name__}: {error}")
+            tell(WARNING, "sweep_failed", source=label, error=f"{type(error).__name__}: {error}")
         else:
-            tell(DEBUG, "swept", source=lease.group_id, seconds=round(time.monotonic() - began, 6))
+            tell(DEBUG, "swept", source=label, seconds=round(time.monotonic() - began, 6))
         lease.nack(plan.sweep_pause(self._chance()))
+
+
+def _group(label: str) -> str:
+    """The group of a source. With the kind before it the longest names would be too long for one."""
+    if len(label) <= names.MAX_NAME:
+        return label
+    return f"{label.partition(':')[0]}:{hashlib.sha256(label.encode()).hexdigest()}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import traceback
+from typing import Any
 
 from rota import rules, units
 from rota.units import Duration
@@ -60,6 +62,23 @@ class OutsideError(Exception):
         self.kind = kind
         self.qualified = qualified or type(self).__name__
         """The exception's type with its module, where one was raised there."""
+
+
+def ran(label: str, result: Any) -> Any:
+    """What a handler returned. Raises ``TypeError`` where that is its own work, not begun, which is not done."""
+    if result is None:
+        return None
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError(f"{label} returned a coroutine: write it with async def, and await what it calls")
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError(f"{label} returned a generator: its body never ran; return instead of yielding")
+    if inspect.isawaitable(result) and not asyncio.isfuture(result):
+        kind = type(result).__name__
+        raise TypeError(
+            f"{label} returned a {kind}, which nobody awaits: write it with async def, and await what it calls"
+        )
+    return result
 
 
 def error_text(error: BaseException) -> str:

@@ -67,6 +67,8 @@ class Source:
         self.waiting: deque[Held] = deque()
         # Handlers running on the loop, and in threads or children.
         self.running = self.in_threads = 0
+        self.filling = False
+        """Whether handlers are just begun on the loop."""
         # No longer ``live`` and not yet handed over to be settled: a worker that stops has to wait for these, too.
         self.ending = self.ending_on_loop = 0
         self.counters = Counters()

@@ -12,6 +12,7 @@ from rota.worker import plan, transactional
 from rota.worker.coroutines import note_end
 from rota.worker.health import WorkerHealth
 from rota.worker.logs import WARNING, item_fields, tell
+from rota.worker.outcomes import ran
 from rota.worker.registry import Handler, Registry
 from rota.worker.sources import Held, Source, make_source
 from rota.worker.tracing import handling
@@ -141,10 +142,10 @@ class Stepper:
         work: Coroutine[Any, Any, Any] = handler.invoke(held.handle)
         with handling(held):
             if handler.timeout is None:
-                return await work
+                return ran(handler.label, await work)
             try:
                 async with asyncio.timeout(handler.timeout) as limit:
-                    return await work
+                    return ran(handler.label, await work)
             finally:
                 if limit.expired():
                     held.why = "timeout"

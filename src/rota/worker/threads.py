@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import inspect
 import queue
 import threading
 import time
@@ -95,10 +94,6 @@ class ThreadRunner:
                         result = transactional.run(held, within, self._begun)
                     else:
                         result = within.run(handler.invoke, held.handle)
-                if inspect.iscoroutine(result):
-                    result.close()
-                    result = None
-                    raise TypeError(f"{handler.label} returned a coroutine: write it with async def")
         except BaseException as raised:
             error = raised
             if isinstance(error, ChildDied):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -21,7 +20,7 @@ from rota.errors import LeaseLost, OutcomeUnknown
 from rota.sync.transaction import Transaction
 from rota.worker import plan
 from rota.worker.logs import DEBUG, ERROR, WARNING, item_fields, tell
-from rota.worker.outcomes import Snooze
+from rota.worker.outcomes import Snooze, ran
 from rota.worker.sources import Held
 from rota.worker.turns import turns
 
@@ -59,9 +58,6 @@ def _run(held: Held, within: contextvars.Context, begun: Callable[[Held], None])
         _check_wanted(held)
         begun(held)
         result = within.run(handler.invoke, held.handle, tx)
-        if inspect.iscoroutine(result):
-            result.close()
-            raise TypeError(f"{handler.label} returned a coroutine: write it with async def")
         _check_wanted(held)
         ours = _is_ours_to_ack(held, tx)
         if ours:
@@ -137,7 +133,7 @@ async def _within_time(held: Held, tx: AsyncTransaction, timed_out: Callable[[He
     if handler.timeout is not None:
         timer = asyncio.get_running_loop().call_later(handler.timeout, timed_out, held)
     try:
-        return await handler.invoke(held.handle, tx)
+        return ran(handler.label, await handler.invoke(held.handle, tx))
     finally:
         if timer is not None:
             timer.cancel()

@@ -309,6 +309,7 @@ class Worker:
         When its task is cancelled, handlers are cancelled, everything is given back, and the cancellation goes on.
         """
         address = None if health is None else parse_address(health)
+        loops.check_not_importing()
         with self._lock:
             if self._runtime is not None or self._opening:
                 raise RuntimeError("this worker runs already")
