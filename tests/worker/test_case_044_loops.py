@@ -13,7 +13,7 @@ import pytest
 
 import rota
 
-from .running import Running, until
+from .running import Running, until, worker_threads
 
 # Made at import, as programs do: no loop runs yet, and nothing is opened.
 AT_IMPORT = rota.Worker("memory://at-import?codec=json")
@@ -170,3 +170,30 @@ def test_a_task_factory_that_begins_tasks_at_once(store: rota.Store) -> None:
     store.queue("q").enqueue_many(range(5_000))
     asyncio.run(main())
     assert sorted(seen) == list(range(5_000))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_loop_that_is_closed_under_a_worker(store: rota.Store) -> None:
+    """Nobody ends the run, nothing of it goes on: what it holds is given back and nothing more is claimed."""
+    worker, queue = rota.Worker(store), store.queue("q")
+
+    @worker.queue("q")
+    async def handle(payload: Any) -> None:
+        await asyncio.sleep(600)
+
+    id = queue.enqueue(1)
+    loop = asyncio.new_event_loop()
+    run = loop.create_task(worker.arun(signals=False))
+
+    async def begun() -> None:
+        while not (worker.health().sources and worker.health().sources[0].running):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    loop.run_until_complete(begun())
+    loop.close()
+    until(lambda: worker.health().state == "idle")
+    later = queue.enqueue(2)
+    records = [queue.get_job(number) for number in (id, later)]
+    assert [(record.state, record.attempts) for record in records if record] == [("pending", 0)] * 2
+    until(lambda: not worker_threads())
+    run._log_destroy_pending = False  # type: ignore[attr-defined]

@@ -90,3 +90,17 @@ def test_the_longest_names_are_swept_like_any(timeless: rota.Store, clock: Manua
     clock.advance(70)
     assert Housekeeping(timeless, [], "other").look() == 6
     assert [len(queue.dead_letters()) for queue in queues] == [2, 2, 2]
+
+
+def test_a_store_with_a_codec_of_its_own(url: str) -> None:
+    """It is for the application's items; what the workers agree through is none of them."""
+
+    class Refusing:
+        def encode(self, obj: Any) -> str:
+            raise rota.PayloadError(f"not one of ours: {obj!r}")
+
+        decode = encode
+
+    with rota.open(url, codec=Refusing()) as store:
+        known = [make_source(spec, store, "w") for spec in specs()]
+        assert Housekeeping(store, known, "w").look() == 2

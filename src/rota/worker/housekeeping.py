@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rota import names
-from rota.errors import RotaError, StoreClosed
+from rota.codecs import JsonCodec
+from rota.errors import EngineBusy, EngineUnavailable, OutcomeUnknown, RotaError, StoreClosed
 from rota.names import HOUSEKEEPING
 from rota.worker import plan
 from rota.worker.logs import DEBUG, WARNING, tell
@@ -56,12 +57,16 @@ class Housekeeping:
                 self.look()
             except StoreClosed:
                 return
-            except Exception as error:
+            except (EngineBusy, EngineUnavailable, OutcomeUnknown) as error:
+                # Of a store that fails others tell.
                 tell(DEBUG, "sweep_failed", error=f"{type(error).__name__}: {error}")
+            except Exception as error:
+                tell(WARNING, "sweep_failed", error=f"{type(error).__name__}: {error}")
 
     def look(self) -> int:
         """Sweep what is due; how many sources."""
-        transport = self._store.transport(HOUSEKEEPING)
+        # Whatever the store's own codec is for.
+        transport = self._store.transport(HOUSEKEEPING, codec=JsonCodec())
         while self._missing:
             label = self._missing[-1]
             group = _group(label)

@@ -27,8 +27,10 @@ from rota.worker.threads import ThreadRunner
 if TYPE_CHECKING:
     from rota.sync.store import Store
 
-Order = Literal["finish", "stop", "signal", "now"]
+Order = Literal["finish", "stop", "signal", "now", "loop closed"]
 _LOOK = 0.02
+# How often it is looked whether the loop is closed.
+_LOOP_LOOK = 1.0
 # For recording what ended last, and for claims under way.
 _PATIENCE = 5.0
 # A loop that does not answer for so long is blocked by a handler.
@@ -181,8 +183,7 @@ class Runtime:
 
     def _supervise(self) -> None:
         try:
-            order = self.orders.get()
-            self._stop(order)
+            self._stop(self._first_order())
         except BaseException as error:
             self.broken = self.broken or error
         finally:
@@ -194,6 +195,15 @@ class Runtime:
                 self.heard.set()
             if not self.heard.wait(_ANSWER) and self.on_blocked is not None:
                 self.on_blocked()
+
+    def _first_order(self) -> Order:
+        """Wait to be told to stop. A loop that was closed under us will never tell: nothing of it runs any more."""
+        while True:
+            try:
+                return self.orders.get(timeout=_LOOP_LOOK)
+            except queue.Empty:
+                if self._loop.is_closed():
+                    return "loop closed"
 
     def _tell_ended(self) -> None:
         self.heard.set()
@@ -214,7 +224,7 @@ class Runtime:
             source.closing = True
             self._coroutines.leave_row(source)
         tell(INFO, "worker_stopping", order=order, running=self._held(), grace=self._grace)
-        self._wait_for_handlers(began, urgent=order == "now")
+        self._wait_for_handlers(began, urgent=order in ("now", "loop closed"))
         self._leave_behind()
         for fetcher in self._fetchers:
             fetcher.join(_PATIENCE)
