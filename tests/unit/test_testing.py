@@ -103,6 +103,35 @@ def test_drain_gets_to_what_is_due_in_the_far_future(delay: int, rota_store: rot
     assert len(drain(queue, lambda job: None)) == 20
 
 
+def test_drain_with_a_clock_that_is_not_the_stores() -> None:
+    """It would move that one for ever, and nothing would ever become due."""
+    with rota.open("memory://") as store:
+        store.queue("q").enqueue("x", delay=60)
+        with pytest.raises(ValueError, match="must be the clock of the store"):
+            drain(store.queue("q"), lambda job: None, clock=ManualClock(store.now()))
+        worker = rota.Worker(store)
+        worker.queue("q")(lambda payload: None)
+        with pytest.raises(ValueError, match="must be the clock of the worker's store"):
+            worker.drain(advance=ManualClock(store.now()))
+
+
+def test_drain_with_the_clock_behind_one_of_the_applications() -> None:
+    clock = ManualClock()
+
+    class Behind:
+        def now(self) -> float:
+            return clock.now()
+
+    with rota.open("memory://", clock=Behind()) as store:
+        queue = store.queue("q")
+        queue.enqueue("x", delay=60)
+        assert len(drain(queue, lambda job: None, clock=clock)) == 1
+        queue.enqueue("x", delay=60)
+        worker = rota.Worker(store)
+        worker.queue("q")(lambda payload: None)
+        assert worker.drain(advance=clock) == 1
+
+
 def test_adrain(rota_store: rota.Store) -> None:
     async def main() -> list[Any]:
         queue = rota_store.as_async().queue("q")

@@ -6,7 +6,11 @@ import inspect
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
+from rota import units
 from rota.testing.clock import ManualClock
+
+# Seconds by which a store that rounds may be behind its clock.
+_ROUNDED = 0.001
 
 
 class _Stats(Protocol):
@@ -34,7 +38,7 @@ def drain(
     something may be: a delay over, a retry due, somebody else's lease lapsed. With a real clock the drain ends there.
     After ``limit`` deliveries it raises ``AssertionError``, since a handler that always fails can go on for ever.
     """
-    work = _plan(clock if clock is not None else _clock_of(source), limit)
+    work = _plan(source, clock, limit)
     handled: list[Any] = []
     answer: Any = None
     while True:
@@ -67,7 +71,7 @@ async def adrain(
     worker_id: str = "drain",
 ) -> list[Any]:
     """``drain`` for an async queue or transport; the handler may be a coroutine function."""
-    work = _plan(clock if clock is not None else _clock_of(source), limit)
+    work = _plan(source, clock, limit)
     handled: list[Any] = []
     answer: Any = None
     while True:
@@ -94,8 +98,9 @@ async def adrain(
                 handled.append(item)
 
 
-def _plan(clock: ManualClock | None, limit: int) -> Generator[str, Any, None]:
+def _plan(source: Any, clock: ManualClock | None, limit: int) -> Generator[str, Any, None]:
     """What to do next: asks for a claim, for the handler to be called, or for stats, and moves the clock."""
+    clock = _clock_of(source) if clock is None else clock
     for _ in range(limit):
         while (yield "claim") is None:
             stats: _Stats = yield "stats"
@@ -106,6 +111,8 @@ def _plan(clock: ManualClock | None, limit: int) -> Generator[str, Any, None]:
             if clock.now() <= before:
                 # Far from now a float is coarser than the microseconds of the store.
                 clock.advance(0.000001)
+            if clock.now() - units.seconds(source._core.engine.now()) > _ROUNDED:
+                raise ValueError(f"clock must be the clock of the store, and moving {clock!r} did not move it")
         yield "handle"
     left: _Stats = yield "stats"
     if left.oldest_ready_age is not None or left.next_due_at is not None:

@@ -176,7 +176,6 @@ class Runtime:
         for fetcher in self._fetchers:
             fetcher.stop()
         if first:
-            # Told twice, running handlers would get no grace.
             self.orders.put("stop")
 
     # -- Ending ------------------------------------------------------------------------------------------------------
@@ -269,9 +268,10 @@ class Runtime:
                 order = self.orders.get(timeout=_LOOK)
             except queue.Empty:
                 continue
-            if order == "finish":
+            if order in ("finish", "stop"):
+                # Said more than once in a program, by different parts of it, that is no hurry.
                 continue
-            # Told again: now.
+            # Told again by a signal, or to stop now.
             if urgent_at is None:
                 urgent_at = time.monotonic() - began
                 tell(INFO, "worker_stopping_now", running=self._held())

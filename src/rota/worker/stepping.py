@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from rota.sync.store import Store
 
 
+# Microseconds: an application's own clock may round.
+_AS_GOOD_AS_DUE = 1_000
+
+
 class MovableClock(Protocol):
     """A clock that a test moves: ``rota.testing.ManualClock``."""
 
@@ -52,6 +56,10 @@ class Stepper:
                 if clock is None or due is None:
                     return count
                 clock.jump_to(due)
+                if due - self.store._core.engine.now() > _AS_GOOD_AS_DUE:
+                    raise ValueError(
+                        f"advance must be the clock of the worker's store, and moving {clock!r} did not move it"
+                    )
             last = held
             if clock is not None and held.handler is None and held.settlement.kind == "release":
                 # It comes again and again. What else was due by then is done when it does.

@@ -228,8 +228,7 @@ class Worker:
 
         def decorate(function: F) -> F:
             with self._lock:
-                if self._runtime is not None:
-                    raise RuntimeError("this worker runs: name its handlers before")
+                self._check_idle("name its handlers before")
                 self._registry.add(kind, name, function, task, handler, source)
             return function
 
@@ -238,8 +237,7 @@ class Worker:
     def bind(self, store: str | Store | AsyncStore) -> Worker:
         """Say, or say anew, which store to work on (a URL or an opened store); returns the worker itself."""
         with self._lock:
-            if self._runtime is not None:
-                raise RuntimeError("this worker runs: bind it to another store when it has ended")
+            self._check_idle("bind it to another store when it has ended")
             self._forget_stepper()
             if not isinstance(store, str) and not hasattr(store, "as_sync"):
                 raise TypeError(f"a worker's store is a URL or an opened store, got {store!r}")
@@ -249,8 +247,7 @@ class Worker:
     def configure(self, *, grace: Duration | None, worker_id: str | None) -> Worker:
         """Say anew what ``Worker(…)`` was told, as ``rota run`` does; no ``worker_id``: it stays. Returns itself."""
         with self._lock:
-            if self._runtime is not None:
-                raise RuntimeError("this worker runs: configure it when it has ended")
+            self._check_idle("configure it when it has ended")
             self._grace = None if grace is None else units.seconds(units.not_negative(grace, "grace"))
             if worker_id is not None:
                 self._worker_id = names.name(worker_id, "worker_id")
@@ -296,10 +293,9 @@ class Worker:
         ``health_address`` tells. A port that is taken is logged and tried again.
 
         Raises ``RuntimeError`` when it runs already or has no store; ``TypeError`` or ``ValueError`` for a ``health``
-        that is no address; ``StoreClosed`` when its store was closed
-        meanwhile; ``SchemaMismatch``, ``ValueError`` and ``EngineUnavailable`` where the store cannot be worked on and
-        waiting would not help (no such folder, not a database, no right). A store that is busy or cannot be reached is
-        waited for.
+        that is no address; ``StoreClosed`` when its store was closed meanwhile; ``SchemaMismatch``, ``ValueError`` and
+        ``EngineUnavailable`` where the store cannot be worked on and waiting would not help (no such folder, not a
+        database, no right). A store that is busy or cannot be reached is waited for.
         """
         loops.run(self.arun(signals=signals, health=health))
 
@@ -311,8 +307,7 @@ class Worker:
         address = None if health is None else parse_address(health)
         loops.check_not_importing()
         with self._lock:
-            if self._runtime is not None or self._opening:
-                raise RuntimeError("this worker runs already")
+            self._check_idle("end that run before you begin another")
             if not self._registry.sources:
                 raise RuntimeError("this worker has no handlers: decorate some with worker.queue or worker.transport")
             if self._store is None:
@@ -439,10 +434,14 @@ class Worker:
         """
         return self._stepping().drain(advance, limit)
 
+    def _check_idle(self, instead: str) -> None:
+        # It runs from when it begins to open its store.
+        if self._runtime is not None or self._opening:
+            raise RuntimeError(f"this worker runs: {instead}")
+
     def _stepping(self) -> Stepper:
         with self._lock:
-            if self._runtime is not None:
-                raise RuntimeError("this worker runs: it is moved by step() or by run(), not by both")
+            self._check_idle("it is moved by step() or by run(), not by both")
             if self._stepper is None:
                 if self._store is None:
                     raise RuntimeError("this worker has no store: name one in Worker(…) or with worker.bind(…)")
