@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import time
 from collections.abc import Callable
 from typing import Any
 
 from rota.telemetry import API, LOADED
 from rota.worker import plan, transactional
-from rota.worker.logs import DEBUG, WARNING, item_fields, tell
+from rota.worker.logs import DEBUG, ERROR, WARNING, item_fields, tell
 from rota.worker.outcomes import OutsideError, ran
 from rota.worker.plan import Why
 from rota.worker.registry import Handler
@@ -40,6 +41,7 @@ class LoopRunner:
         self._put = put
         self._stopping = stopping
         self._plain_tasks = loop.get_task_factory() is None
+        self.forked = False
 
     def give(self, source: Source, helds: list[Held]) -> None:
         """From any thread: handle these as slots get free. One hop for the whole batch."""
@@ -111,6 +113,8 @@ class LoopRunner:
                     # Left behind, and now thrown away with its loop, by whatever thread collects garbage.
                     return
                 error = raised
+            if self.forked:
+                end_child(held)
             if timer is not None:
                 timer.cancel()
         else:
@@ -192,6 +196,12 @@ class LoopRunner:
         # One that has not begun yet sees ``why`` when it does: cancelled before, it would never run to its end.
         if held.runs_in is not None and held.began:
             held.runs_in.cancel()
+
+
+def end_child(held: Held) -> None:
+    """A handler forked, and its child returned or raised: it would go on as half a worker beside us."""
+    tell(ERROR, "child_came_back", **item_fields(held.source, held.claim))
+    os._exit(1)
 
 
 def note_end(held: Held, error: BaseException | None) -> None:

@@ -105,9 +105,25 @@ class Runtime:
             self._housekeeping.start()
         self._supervisor.start()
 
-    def join(self) -> None:
-        """Wait for the thread that told that it ended."""
+    async def until_ended(self) -> None:
+        """Cancelled meanwhile: stop now, wait for everything to be given back, then let the cancellation go on."""
+        cancelled: asyncio.CancelledError | None = None
+        while not self.ended.done():
+            try:
+                await asyncio.shield(self.ended)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self.orders.put("now")
+                self.orders.put("now")
         self._supervisor.join(_PATIENCE)
+        if cancelled is not None:
+            raise cancelled
+
+    def forked(self) -> None:
+        """In a forked child: a handler that forked must not come back here, where nothing of us is but its thread."""
+        self._coroutines.forked = True
+        for threads in self._threads.values():
+            threads.forked = True
 
     def health(self) -> WorkerHealth:
         """Its numbers at this moment."""

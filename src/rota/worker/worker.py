@@ -367,7 +367,7 @@ class Worker:
         try:
             with heard_by(runtime, hear):
                 runtime.start()
-                await _until_ended(runtime)
+                await runtime.until_ended()
         finally:
             with self._lock:
                 self._runtime = None
@@ -477,24 +477,11 @@ class Worker:
                 self._lock.release()
             return
         self._lock = threading.Lock()
+        if self._runtime is not None:
+            self._runtime.forked()
         self._runtime = self._run_store = self._probes = None
         self._opening = False
         self._stop_asked = threading.Event()
 
     def __repr__(self) -> str:
         return f"<Worker {self._worker_id!r} {self.sources}>"
-
-
-async def _until_ended(runtime: Runtime) -> None:
-    """Cancelled meanwhile: stop now, wait for everything to be given back, then let the cancellation go on."""
-    cancelled: asyncio.CancelledError | None = None
-    while not runtime.ended.done():
-        try:
-            await asyncio.shield(runtime.ended)
-        except asyncio.CancelledError as error:
-            cancelled = error
-            runtime.orders.put("now")
-            runtime.orders.put("now")
-    runtime.join()
-    if cancelled is not None:
-        raise cancelled
