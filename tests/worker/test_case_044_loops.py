@@ -197,3 +197,36 @@ def test_a_loop_that_is_closed_under_a_worker(store: rota.Store) -> None:
     assert [(record.state, record.attempts) for record in records if record] == [("pending", 0)] * 2
     until(lambda: not worker_threads())
     run._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def test_several_threads_step_one_worker(store: rota.Store) -> None:
+    worker, seen = rota.Worker(store), list[Any]()
+
+    @worker.queue("q")
+    async def handle(payload: Any) -> None:
+        await asyncio.sleep(0.001)
+        seen.append(payload)
+
+    @worker.transport("t")
+    def on_event(event: Any) -> None:
+        seen.append(event)
+
+    store.queue("q").enqueue_many(range(40))
+    store.transport("t").publish_many([(f"g{number}", number) for number in range(40, 80)])
+    assert worker.step()
+    failures: list[BaseException] = []
+
+    def steps() -> None:
+        try:
+            worker.drain()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=steps) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    worker.close()
+    assert failures == []
+    assert sorted(seen) == list(range(80))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
@@ -41,6 +42,8 @@ class Stepper:
         self._sources: list[Source] = []
         self._known = 0
         self._loop: asyncio.Runner | None = None
+        # Several threads may step: each handles its own item, on the one loop one after the other.
+        self._turning, self._on_loop = threading.Lock(), threading.Lock()
 
     def step(self) -> bool:
         """Handle at most one item; whether there was one."""
@@ -79,8 +82,10 @@ class Stepper:
         for source in list(self._sources):
             helds = source.claim(1)
             if helds:
-                self._sources.remove(source)
-                self._sources.append(source)
+                with self._turning:
+                    if source in self._sources:
+                        self._sources.remove(source)
+                        self._sources.append(source)
                 source.counters.claimed += 1
                 self._work(helds[0])
                 return helds[0]
@@ -139,9 +144,10 @@ class Stepper:
                 if handler.transactional:
                     return transactional.run(held, within, _begun)
                 return within.run(handler.invoke, held.handle)
-        if self._loop is None:
-            self._loop = asyncio.Runner()
-        return self._loop.run(self._within_time(handler, held), context=within)
+        with self._on_loop:
+            if self._loop is None:
+                self._loop = asyncio.Runner()
+            return self._loop.run(self._within_time(handler, held), context=within)
 
     async def _within_time(self, handler: Handler, held: Held) -> Any:
         if handler.transactional:
