@@ -156,10 +156,10 @@ class AsyncTransport(TransportBase[AsyncLease]):
     ) -> list[LeaseClaim]:
         ask = self._ask(worker_id, n, visibility, min_priority)
         if wait == 0 and type(wait) is int:
-            return await self._claim_now(ask) if n else []
+            return await self._claim_now(ask) if n else self._none()
         pause = units.not_negative(wait, "wait")
         if not n:
-            return []
+            return self._none()
         return await waiting.adrive(self._core, self._address, pause, partial(self._claim_now, ask), self._next_due)
 
     async def _claim_now(self, ask: tuple[Any, ...]) -> list[LeaseClaim]:

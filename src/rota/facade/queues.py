@@ -280,6 +280,11 @@ class QueueBase(Generic[J]):
             return None
         return len({(claim.id, claim.token) for claim in claims}) + len(set(ids) - {claim.id for claim in claims})
 
+    def _none(self) -> list[Any]:
+        """What a claim for no items gets: an error once the store is closed, as for any call."""
+        self._core.check_open()
+        return []
+
     def _give_back(self, engine: QueueEngine, claims: list[JobClaim]) -> None:
         """Nobody is there to work on these claims: release them, so that they are claimable at once."""
         for claim in claims:

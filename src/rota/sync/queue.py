@@ -132,10 +132,10 @@ class Queue(QueueBase[Job]):
     def _claim(self, worker_id: str | None, n: int, visibility: Duration | None, wait: Duration) -> list[JobClaim]:
         ask = self._ask(worker_id, n, visibility)
         if wait == 0 and type(wait) is int:
-            return self._engine.claim(*ask) if n else []
+            return self._engine.claim(*ask) if n else self._none()
         pause = units.not_negative(wait, "wait")
         if not n:
-            return []
+            return self._none()
         engine = self._engine
         return waiting.drive(self._core, self._address, pause, partial(engine.claim, *ask), engine.next_due)
 

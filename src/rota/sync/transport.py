@@ -166,10 +166,10 @@ class Transport(TransportBase[Lease]):
     ) -> list[LeaseClaim]:
         ask = self._ask(worker_id, n, visibility, min_priority)
         if wait == 0 and type(wait) is int:
-            return self._engine.claim(*ask) if n else []
+            return self._engine.claim(*ask) if n else self._none()
         pause = units.not_negative(wait, "wait")
         if not n:
-            return []
+            return self._none()
         engine = self._engine
         return waiting.drive(self._core, self._address, pause, partial(engine.claim, *ask), engine.next_due)
 
