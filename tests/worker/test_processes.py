@@ -155,6 +155,7 @@ def test_one_that_cannot_start_is_not_the_items_fault(store: rota.Store) -> None
     ids = queue.enqueue_many([1, 2, 3])
     run = Running(worker)
     run.join(60)
+    assert isinstance(run.error, RuntimeError)
     assert re.search(r"a process of handle cannot start, it ended with exit status 1", str(run.error))
     assert [(job.id, job.state, job.attempts) for job in queue.jobs()] == [(id, "pending", 0) for id in ids]
 

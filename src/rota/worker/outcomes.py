@@ -46,7 +46,7 @@ class Snooze(Exception):
         super().__init__(f"snoozed for {self.delay:g} s")
 
 
-class CannotRun(Exception):
+class CannotRun(RuntimeError):
     """Raised by what runs handlers outside of this process: it cannot run any, so no other item would fare better.
 
     The item is given back, the worker stops, and this is what its run raises.

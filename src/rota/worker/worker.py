@@ -292,10 +292,11 @@ class Worker:
         ``/healthz``, ``/readyz`` and ``/metrics`` (Prometheus) until the run ends; 0: any free port, which
         ``health_address`` tells. A port that is taken is logged and tried again.
 
-        Raises ``RuntimeError`` when it runs already or has no store; ``TypeError`` or ``ValueError`` for a ``health``
-        that is no address; ``StoreClosed`` when its store was closed meanwhile; ``SchemaMismatch``, ``ValueError`` and
-        ``EngineUnavailable`` where the store cannot be worked on and waiting would not help (no such folder, not a
-        database, no right). A store that is busy or cannot be reached is waited for.
+        Raises ``RuntimeError`` when it runs already, has no store, or a process for ``processes=True`` cannot start;
+        ``TypeError`` or ``ValueError`` for a ``health`` that is no address; ``StoreClosed`` when its store was closed
+        meanwhile; ``SchemaMismatch``, ``ValueError`` and ``EngineUnavailable`` where the store cannot be worked on and
+        waiting would not help (no such folder, not a database, no right). A store that is busy or cannot be reached is
+        waited for.
         """
         loops.run(self.arun(signals=signals, health=health))
 
