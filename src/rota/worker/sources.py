@@ -374,7 +374,12 @@ class TransportSource(Source):
             return claim(self.worker_id, n, self._visibility, None)
         claims = claim(self.worker_id, n, self._visibility, self._floor)
         if len(claims) < n:
-            claims += claim(self.worker_id, n - len(claims), self._visibility, None)
+            try:
+                claims += claim(self.worker_id, n - len(claims), self._visibility, None)
+            except Exception:
+                # What we have must not be forgotten for that. If it stays so, the next claim tells.
+                if not claims:
+                    raise
         return claims
 
     def renew(self, helds: list[Held]) -> list[bool]:
