@@ -57,6 +57,8 @@ class JobData:
 
     # ``_lost`` stays unset until somebody asks for it.
     __slots__ = ("_claim", "_expires", "_lost", "_queue", "payload")
+    # True for a worker's, see ``rota.facade.settled``.
+    remembers = False
 
     def __init__(self, claim: JobClaim, payload: Any, queue: Any) -> None:
         self._claim = claim
