@@ -266,3 +266,20 @@ def test_a_module_that_runs_its_worker_itself_is_not_run_again(shell: Shell) -> 
     assert process.returncode == 0, err
     assert "slow ran this worker itself when it was imported, so it is not run again" in err
     assert '__name__ == "__main__"' in err
+
+
+def test_a_process_that_cannot_start_is_told_without_a_traceback_of_ours(shell: Shell) -> None:
+    (shell.place / "lacking.py").write_text(
+        "import multiprocessing, rota\n"
+        "if multiprocessing.current_process().name != 'MainProcess': raise ImportError('no such library')\n"
+        "worker = rota.Worker('sqlite:///rota.db')\n"
+        "@worker.queue('q', processes=True)\n"
+        "def handle(payload): ...\n"
+    )
+    shell.run("enqueue", "q", "1")
+    ended = shell.run("run", "lacking:worker")
+    assert ended.code == exits.FAILED
+    assert "ImportError: no such library" in ended.err
+    last = ended.err.rstrip().splitlines()[-1]
+    assert last.startswith("rota: a process of handle cannot start, it ended with exit status 1")
+    assert [(state, attempts) for state, attempts, _ in states(shell)] == [("pending", 0)]

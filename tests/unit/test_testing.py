@@ -100,7 +100,7 @@ def test_drain_refuses_handlers_it_cannot_call(rota_store: rota.Store) -> None:
         drain(queue, lambda job, more: None)  # type: ignore[arg-type, misc]
     with pytest.raises(TypeError, match="would never run: give it to adrain"):
         drain(queue, handle)
-    assert queue.stats().processing == 1
+    assert queue.stats().pending == 1
 
 
 def test_drain_refuses_a_clock_that_is_not_the_stores(rota_store: rota.Store) -> None:
@@ -116,6 +116,43 @@ def test_drain_with_a_real_clock_does_not_wait() -> None:
         queue.enqueue("now")
         queue.enqueue("later", delay=3_600)
         assert [job.payload for job in drain(queue, lambda job: None)] == ["now"]
+
+
+@pytest.mark.parametrize("delay", [8 * 10**9, 3 * 10**11, 7 * 10**11])
+def test_drain_gets_to_what_is_due_in_the_far_future(delay: int, rota_store: rota.Store) -> None:
+    """There a float is coarser than a microsecond, so that the clock may be set short of it."""
+    queue = rota_store.queue("q")
+    queue.enqueue_many([rota.Item(n, delay=delay + n / 1_000_000) for n in range(20)])
+    assert len(drain(queue, lambda job: None)) == 20
+
+
+def test_drain_with_a_clock_that_is_not_the_stores() -> None:
+    """It would move that one for ever, and nothing would ever become due."""
+    with rota.open("memory://") as store:
+        store.queue("q").enqueue("x", delay=60)
+        with pytest.raises(ValueError, match="the clock the store was opened with"):
+            drain(store.queue("q"), lambda job: None, clock=ManualClock(store.now()))
+        worker = rota.Worker(store)
+        worker.queue("q")(lambda payload: None)
+        with pytest.raises(ValueError, match="the clock the store was opened with"):
+            worker.drain(advance=ManualClock(store.now()))
+
+
+def test_drain_with_the_clock_behind_one_of_the_applications() -> None:
+    clock = ManualClock()
+
+    class Behind:
+        def now(self) -> float:
+            return clock.now()
+
+    with rota.open("memory://", clock=Behind()) as store:
+        queue = store.queue("q")
+        queue.enqueue("x", delay=60)
+        assert len(drain(queue, lambda job: None, clock=clock)) == 1
+        queue.enqueue("x", delay=60)
+        worker = rota.Worker(store)
+        worker.queue("q")(lambda payload: None)
+        assert worker.drain(advance=clock) == 1
 
 
 def test_adrain(rota_store: rota.Store) -> None:

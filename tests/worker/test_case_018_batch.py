@@ -14,6 +14,7 @@ import pytest
 
 import rota
 
+from .faults import Faults
 from .running import until
 
 VISIBILITY, TAKES = 0.5, 0.4
@@ -105,3 +106,28 @@ def test_what_waits_for_a_slot_is_not_hoarded(store: rota.Store, running: Any) -
     assert all(attempts == 1 for _, _, attempts in started)
     until(lambda: queue.stats().pending == queue.stats().processing == 0)
     assert (one.health().sources[0].lost, two.health().sources[0].lost) == (lost, 0)
+
+
+def test_a_share_that_cannot_be_filled_up_is_handled(store: rota.Store, running: Any) -> None:
+    """The claim at the floor gave some, the one below it fails: what there is is not left to lapse."""
+    transport = store.transport("t")
+    transport.publish_many([("urgent", 1, 9), ("usual", 2, 0)])
+    faults, failed, seen = Faults(store), list[Any](), list[Any]()
+
+    def below_the_floor(args: tuple[Any, ...]) -> BaseException | None:
+        if args[3] is None and len(args) == 4 and len(failed) < 3:
+            failed.append(args)
+            return rota.EngineUnavailable("gone for a moment")
+        return None
+
+    faults.fails["claim"] = below_the_floor
+    worker = rota.Worker(store, housekeeping=False)
+
+    @worker.transport("t", priority_share=1, min_priority=5, visibility=600)
+    def handle(lease: rota.Lease) -> None:
+        seen.append((lease.group_id, lease.deliveries))
+
+    running(worker)
+    until(lambda: transport.stats().messages == 0)
+    assert failed
+    assert sorted(seen) == [("urgent", 1), ("usual", 1)]

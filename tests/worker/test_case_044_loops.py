@@ -13,7 +13,7 @@ import pytest
 
 import rota
 
-from .running import Running, until
+from .running import Running, until, worker_threads
 
 # Made at import, as programs do: no loop runs yet, and nothing is opened.
 AT_IMPORT = rota.Worker("memory://at-import?codec=json")
@@ -134,3 +134,99 @@ def test_async_store_and_a_later_bind(url: str) -> None:
     until(lambda: seen == [1])
     run.stop()
     asyncio.run(store.close())
+
+
+def test_a_task_factory_that_begins_tasks_at_once(store: rota.Store) -> None:
+    """As ``asyncio.eager_task_factory`` does: handlers that end at once must not pile up on one another."""
+    seen: list[Any] = []
+    worker = rota.Worker(store)
+
+    @worker.queue("q", concurrency=10)
+    async def handle(payload: Any) -> None:
+        seen.append(payload)
+
+    def eager(loop: asyncio.AbstractEventLoop, coroutine: Any, context: Any = None) -> asyncio.Future[Any]:
+        ended = loop.create_future()
+        try:
+            (context.run if context else lambda send, value: send(value))(coroutine.send, None)
+        except StopIteration as end:
+            ended.set_result(end.value)
+            return ended
+        raise AssertionError("it awaits nothing")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        run = asyncio.create_task(worker.arun(signals=False))
+        loop.set_task_factory(eager)
+        try:
+            async with asyncio.timeout(60):
+                while store.queue("q").stats().pending or store.queue("q").stats().processing:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        finally:
+            loop.set_task_factory(None)
+            worker.stop()
+            await run
+
+    store.queue("q").enqueue_many(range(5_000))
+    asyncio.run(main())
+    assert sorted(seen) == list(range(5_000))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_loop_that_is_closed_under_a_worker(store: rota.Store) -> None:
+    """Nobody ends the run, nothing of it goes on: what it holds is given back and nothing more is claimed."""
+    worker, queue = rota.Worker(store), store.queue("q")
+
+    @worker.queue("q")
+    async def handle(payload: Any) -> None:
+        await asyncio.sleep(600)
+
+    id = queue.enqueue(1)
+    loop = asyncio.new_event_loop()
+    run = loop.create_task(worker.arun(signals=False))
+
+    async def begun() -> None:
+        while not (worker.health().sources and worker.health().sources[0].running):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    loop.run_until_complete(begun())
+    loop.close()
+    until(lambda: worker.health().state == "idle")
+    later = queue.enqueue(2)
+    records = [queue.get_job(number) for number in (id, later)]
+    assert [(record.state, record.attempts) for record in records if record] == [("pending", 0)] * 2
+    until(lambda: not worker_threads())
+    run._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def test_several_threads_step_one_worker(store: rota.Store) -> None:
+    worker, seen = rota.Worker(store), list[Any]()
+
+    @worker.queue("q")
+    async def handle(payload: Any) -> None:
+        await asyncio.sleep(0.001)
+        seen.append(payload)
+
+    @worker.transport("t")
+    def on_event(event: Any) -> None:
+        seen.append(event)
+
+    store.queue("q").enqueue_many(range(40))
+    store.transport("t").publish_many([(f"g{number}", number) for number in range(40, 80)])
+    assert worker.step()
+    failures: list[BaseException] = []
+
+    def steps() -> None:
+        try:
+            worker.drain()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=steps) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    worker.close()
+    assert failures == []
+    assert sorted(seen) == list(range(80))

@@ -70,3 +70,37 @@ def test_what_a_worker_does_not_know_is_swept_too(timeless: rota.Store, clock: M
     clock.advance(70)
     assert Housekeeping(timeless, [], "other").look() == 2
     assert queue.dead_letters() == []
+
+
+def test_the_longest_names_are_swept_like_any(timeless: rota.Store, clock: ManualClock) -> None:
+    """Queues and transports whose names leave no room for their kind, and the others of the same worker."""
+    worker = rota.Worker()
+    for name in ("q" * 255, "q" * 254 + "r", "short"):
+        worker.queue(name)(lambda payload: None)
+        worker.transport(name)(lambda event: None)
+    known = [make_source(spec, timeless, "w") for spec in worker._registry.sources.values()]
+    queues = [timeless.queue(source.name) for source in known if source.kind == "queue"]
+    for queue in queues:
+        queue.enqueue("expired", expires=0)
+    assert Housekeeping(timeless, known, "w").look() == 6
+    assert [len(queue.dead_letters()) for queue in queues] == [1, 1, 1]
+    # One that knows none of them finds them in the store.
+    for queue in queues:
+        queue.enqueue("expired", expires=0)
+    clock.advance(70)
+    assert Housekeeping(timeless, [], "other").look() == 6
+    assert [len(queue.dead_letters()) for queue in queues] == [2, 2, 2]
+
+
+def test_a_store_with_a_codec_of_its_own(url: str) -> None:
+    """It is for the application's items; what the workers agree through is none of them."""
+
+    class Refusing:
+        def encode(self, obj: Any) -> str:
+            raise rota.PayloadError(f"not one of ours: {obj!r}")
+
+        decode = encode
+
+    with rota.open(url, codec=Refusing()) as store:
+        known = [make_source(spec, store, "w") for spec in specs()]
+        assert Housekeeping(store, known, "w").look() == 2

@@ -178,3 +178,32 @@ def test_cancelled_while_it_opens_it_leaves_no_store_behind(url: str, monkeypatc
     go_on.set()
     until(lambda: opened and opened[0].closed)
     assert worker.health().state == "idle"
+
+
+def test_a_worker_that_waits_for_its_store_runs_already(tmp_path: Path, running: Any) -> None:
+    """What is said of it now would hold for half of that run, and a step would open the store beside it."""
+    file = tmp_path / "late.db"
+    with rota.open(f"sqlite:///{file}"):
+        pass
+    writer = sqlite3.connect(file, isolation_level=None)
+    writer.execute("PRAGMA locking_mode = EXCLUSIVE")
+    writer.execute("BEGIN EXCLUSIVE")
+    worker, seen = handled(f"sqlite:///{file}?busy_timeout=0.1")
+    one: Running = running(worker)
+    until(lambda: worker.health().state == "opening")
+    for act in (
+        worker.step,
+        worker.drain,
+        worker.run,
+        lambda: worker.bind("memory://"),
+        lambda: worker.configure(grace=1, worker_id=None),
+        lambda: worker.queue("other")(lambda payload: None),
+    ):
+        with pytest.raises(RuntimeError, match="this worker runs"):
+            act()
+    writer.close()
+    with rota.open(f"sqlite:///{file}") as store:
+        store.queue("q").enqueue(1)
+    until(lambda: seen == [1])
+    one.stop()
+    worker.bind("memory://")

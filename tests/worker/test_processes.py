@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,8 @@ import pytest
 
 import rota
 
-from . import slow_to_import
-from .running import until
+from . import never_ran, slow_to_import
+from .running import Running, until
 
 pytestmark = pytest.mark.parametrize("engine", ["memory", "sqlite"], indirect=True)
 
@@ -76,6 +79,7 @@ def test_every_outcome(store: rota.Store, running: Any, caplog: pytest.LogCaptur
     assert [letter.event for letter in store.transport("t").dead_letters()] == [["fail", "no"]]
     # The log names what the handler raised, not how that came here; never its text.
     told: dict[Any, Any] = {record.job_id: record.error for record in caplog.records if hasattr(record, "job_id")}
+    assert told.pop(ids["unpicklable"]) in ("AttributeError", "PicklingError")
     assert {name: told[id] for name, id in ids.items() if id in told} == {
         "raise": "LookupError",
         "retry": "Retry",
@@ -121,3 +125,67 @@ def test_a_slow_start_is_not_on_the_handlers_time(store: rota.Store, running: An
     record = store.queue("q").get_job(id)
     assert record is not None
     assert (record.state, record.result, record.last_error) == ("done", "slow", None)
+
+
+def test_a_result_that_cannot_be_received_is_dropped(
+    store: rota.Store, running: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The work is done: it must not be done again. One that cannot even be sent is dropped in the same way."""
+    worker, queue = rota.Worker(store), store.queue("q", keep_done=60)
+    worker.task("q", name="load", processes=True, concurrency=1)(never_ran.result_that_loads_nowhere)
+    worker.task("q", name="send", processes=True)(act)
+    ids = queue.enqueue_many([rota.Item("x", name="load"), rota.Item(["unpicklable", 1], name="send")])
+    running(worker)
+    until(lambda: sum((h.acked + h.retried) for h in worker.health().sources) == 2, 60)
+    for id in ids:
+        record = queue.get_job(id)
+        assert record is not None
+        assert (record.state, record.result, record.attempts) == ("done", None, 1)
+    dropped: list[Any] = [record for record in caplog.records if getattr(record, "event", None) == "result_dropped"]
+    assert sorted(record.job_id for record in dropped) == ids
+
+
+def test_one_that_cannot_start_is_not_the_items_fault(store: rota.Store) -> None:
+    """What the child imports fails there: the worker says so and stops, nothing is tried until it is dead."""
+    # Here, or no child of this module's other handlers could start.
+    from . import not_in_children
+
+    worker, queue = rota.Worker(store), store.queue("q", max_attempts=1)
+    worker.queue("q", processes=True, concurrency=2)(not_in_children.handle)
+    ids = queue.enqueue_many([1, 2, 3])
+    run = Running(worker)
+    run.join(60)
+    assert isinstance(run.error, RuntimeError)
+    assert re.search(r"a process of handle cannot start, it ended with exit status 1", str(run.error))
+    assert [(job.id, job.state, job.attempts) for job in queue.jobs()] == [(id, "pending", 0) for id in ids]
+
+
+def test_a_script_without_a_guard_is_told_so(sqlite_file: Path, engine: str) -> None:
+    """Its children import it, and would each run a worker of their own, which takes jobs and cannot work on them."""
+    if engine != "sqlite":
+        return
+    program = sqlite_file.with_name("script.py")
+    program.write_text(UNGUARDED.format(url=f"sqlite:///{sqlite_file}"))
+    ended = subprocess.run([sys.executable, program], check=False, timeout=120, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert 'write worker.run() under if __name__ == "__main__":' in ended.stderr
+    assert ended.stderr.rstrip().endswith("see what it wrote to stderr")
+    with rota.open(f"sqlite:///{sqlite_file}") as store:
+        assert [(job.state, job.attempts) for job in store.queue("q").jobs()] == [("pending", 0)]
+
+
+UNGUARDED = """
+import rota
+
+worker = rota.Worker({url!r})
+
+
+@worker.queue("q", processes=True)
+def handle(payload): ...
+
+
+if __name__ == "__main__":
+    with rota.open({url!r}) as store:
+        store.queue("q").enqueue(1)
+worker.run()
+"""

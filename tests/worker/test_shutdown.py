@@ -219,6 +219,34 @@ def test_what_waits_for_a_slot_is_given_back_at_once(store: rota.Store) -> None:
     assert queue.stats().dead == 0
 
 
+def test_stopped_more_than_once_in_the_program_it_keeps_its_grace(store: rota.Store) -> None:
+    """Different parts of a program may each tell it. In a hurry is a second signal, or ``stop(now=True)``."""
+    worker, go, started = rota.Worker(store), threading.Event(), threading.Event()
+
+    @worker.queue("q")
+    async def handle(payload: Any) -> str:
+        started.set()
+        while not go.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        return "done"
+
+    queue = store.queue("q", keep_done=60)
+    id = queue.enqueue(1)
+    run = Running(worker)
+    assert started.wait(15)
+    for _ in range(3):
+        worker.stop()
+    worker.finish()
+    # In a hurry, it would cancel it within half a second.
+    time.sleep(1)
+    assert run.alive
+    go.set()
+    run.join()
+    record = queue.get_job(id)
+    assert record is not None
+    assert (record.state, record.result, record.releases) == ("done", "done", 0)
+
+
 def test_signals_in_the_main_thread(store: rota.Store) -> None:
     """``arun`` on somebody's loop: a signal stops it, and the earlier handlers come back."""
     worker, earlier = rota.Worker(store), signal.getsignal(signal.SIGTERM)

@@ -12,6 +12,7 @@ from rota.aio import waiting, within
 from rota.facade import ids as given
 from rota.facade.on_demand import OnDemand
 from rota.facade.queues import JobData, QueueBase, job_filter, listed_state
+from rota.facade.settled import noted, noted_all
 from rota.facade.transactions import Tx, lost
 from rota.facade.transports import redrive_position
 from rota.telemetry import API, LOADED, active
@@ -138,10 +139,10 @@ class AsyncQueue(QueueBase[AsyncJob]):
     ) -> list[JobClaim]:
         ask = self._ask(worker_id, n, visibility)
         if wait == 0 and type(wait) is int:
-            return await self._claim_now(ask) if n else []
+            return await self._claim_now(ask) if n else self._none()
         pause = units.not_negative(wait, "wait")
         if not n:
-            return []
+            return self._none()
         return await waiting.adrive(self._core, self._address, pause, partial(self._claim_now, ask), self._next_due)
 
     async def _claim_now(self, ask: tuple[Any, ...]) -> list[JobClaim]:
@@ -158,16 +159,16 @@ class AsyncQueue(QueueBase[AsyncJob]):
         claim = self._own(job)
         if tx is not None:
             return await within.settle(self, tx, job, "ack", claim, text)
-        return claim is not None and await self._call(self._engine.ack, claim, text)
+        return noted(job, claim is not None and await self._call(self._engine.ack, claim, text))
 
     async def ack_batch(self, jobs_or_ids: Iterable[AsyncJob | int], worker_id: str, *, tx: Tx = None) -> int:
         """Ack each valid one, counted once; jobs bring their token, bare ids are judged without it (Q9)."""
         worker = self._worker_name(worker_id)
+        held = list(jobs_or_ids)
+        claims, ids = self._claims_and_ids(held)
         if tx is not None:
-            held = list(jobs_or_ids)
-            claims, ids = self._claims_and_ids(held)
             return await within.settle_all(self, tx, held, self._asked(held, claims, ids), claims, ids, worker)
-        return await self._call(self._engine.ack_batch, *self._claims_and_ids(jobs_or_ids), worker)
+        return noted_all(held, await self._call(self._engine.ack_batch, claims, ids, worker))
 
     async def retry(
         self, job: AsyncJob, error: str | BaseException | None = None, delay: Duration | None = None, *, tx: Tx = None
@@ -178,8 +179,10 @@ class AsyncQueue(QueueBase[AsyncJob]):
             return await within.settle(
                 self, tx, job, "retry", claim, text, 0 if claim is None else self._curve(claim, delay)
             )
-        return claim is not None and self._woken(
-            await self._call(self._engine.retry, claim, text, self._curve(claim, delay))
+        return noted(
+            job,
+            claim is not None
+            and self._woken(await self._call(self._engine.retry, claim, text, self._curve(claim, delay))),
         )
 
     async def fail(self, job: AsyncJob, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
@@ -187,7 +190,7 @@ class AsyncQueue(QueueBase[AsyncJob]):
         text, claim = rules.clean_error(error), self._own(job)
         if tx is not None:
             return await within.settle(self, tx, job, "fail", claim, text)
-        return claim is not None and await self._call(self._engine.fail, claim, text)
+        return noted(job, claim is not None and await self._call(self._engine.fail, claim, text))
 
     async def heartbeat(self, job: AsyncJob, extend: Duration | None = None, *, tx: Tx = None) -> bool:
         """Reset the claim's end to now + ``extend`` seconds, else this claim's visibility (Q7)."""
@@ -213,7 +216,7 @@ class AsyncQueue(QueueBase[AsyncJob]):
         pause, claim = self._pause(delay), self._own(job)
         if tx is not None:
             return await within.settle(self, tx, job, "release", claim, pause)
-        return claim is not None and self._woken(await self._call(self._engine.release, claim, pause))
+        return noted(job, claim is not None and self._woken(await self._call(self._engine.release, claim, pause)))
 
     async def cancel(self, id: int) -> bool:
         """Delete a pending or processing job, whoever holds it (Q10)."""

@@ -11,6 +11,7 @@ from rota import rules, units
 from rota.aio import waiting, within
 from rota.facade import ids as given
 from rota.facade.on_demand import OnDemand
+from rota.facade.settled import noted, noted_all
 from rota.facade.transactions import Tx, lost
 from rota.facade.transports import (
     DEFAULT_VISIBILITY,
@@ -156,10 +157,10 @@ class AsyncTransport(TransportBase[AsyncLease]):
     ) -> list[LeaseClaim]:
         ask = self._ask(worker_id, n, visibility, min_priority)
         if wait == 0 and type(wait) is int:
-            return await self._claim_now(ask) if n else []
+            return await self._claim_now(ask) if n else self._none()
         pause = units.not_negative(wait, "wait")
         if not n:
-            return []
+            return self._none()
         return await waiting.adrive(self._core, self._address, pause, partial(self._claim_now, ask), self._next_due)
 
     async def _claim_now(self, ask: tuple[Any, ...]) -> list[LeaseClaim]:
@@ -175,15 +176,15 @@ class AsyncTransport(TransportBase[AsyncLease]):
         claim = self._own(lease)
         if tx is not None:
             return await within.settle(self, tx, lease, "ack", claim)
-        return claim is not None and self._woken(await self._call(self._engine.ack, claim))
+        return noted(lease, claim is not None and self._woken(await self._call(self._engine.ack, claim)))
 
     async def ack_batch(self, leases: Iterable[AsyncLease], *, tx: Tx = None) -> int:
         """``ack`` several; how many were still valid."""
+        held = list(leases)
+        claims = self._own_many(held)
         if tx is not None:
-            held = list(leases)
-            claims = self._own_many(held)
             return await within.settle_all(self, tx, held, self._asked_for(held, claims), claims)
-        return self._woken(await self._call(self._engine.ack_batch, self._own_many(leases)))
+        return noted_all(held, self._woken(await self._call(self._engine.ack_batch, claims)))
 
     async def nack(
         self, lease: AsyncLease, delay: Duration = 0, *, error: str | BaseException | None = None, tx: Tx = None
@@ -193,7 +194,7 @@ class AsyncTransport(TransportBase[AsyncLease]):
         claim = self._own(lease)
         if tx is not None:
             return await within.settle(self, tx, lease, "nack", claim, *ask)
-        return claim is not None and self._woken(await self._call(self._engine.nack, claim, *ask))
+        return noted(lease, claim is not None and self._woken(await self._call(self._engine.nack, claim, *ask)))
 
     async def retry(
         self,
@@ -215,8 +216,12 @@ class AsyncTransport(TransportBase[AsyncLease]):
                 0 if claim is None else self._curve(claim, delay),
                 rules.clean_error(error),
             )
-        return claim is not None and self._woken(
-            await self._call(self._engine.nack, claim, self._curve(claim, delay), rules.clean_error(error))
+        return noted(
+            lease,
+            claim is not None
+            and self._woken(
+                await self._call(self._engine.nack, claim, self._curve(claim, delay), rules.clean_error(error))
+            ),
         )
 
     async def extend(self, lease: AsyncLease, visibility: Duration, *, tx: Tx = None) -> AsyncLease | None:
@@ -241,7 +246,7 @@ class AsyncTransport(TransportBase[AsyncLease]):
         claim = self._own(lease)
         if tx is not None:
             return await within.settle(self, tx, lease, "release", claim, pause)
-        return claim is not None and self._woken(await self._call(self._engine.release, claim, pause))
+        return noted(lease, claim is not None and self._woken(await self._call(self._engine.release, claim, pause)))
 
     async def fail(self, lease: AsyncLease, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
         """Dead-letter the message now (``"failed"``) and free the group."""
@@ -249,7 +254,7 @@ class AsyncTransport(TransportBase[AsyncLease]):
         claim = self._own(lease)
         if tx is not None:
             return await within.settle(self, tx, lease, "fail", claim, text)
-        return claim is not None and self._woken(await self._call(self._engine.fail, claim, text))
+        return noted(lease, claim is not None and self._woken(await self._call(self._engine.fail, claim, text)))
 
     async def suspend(self, group_id: str | None = None) -> bool:
         """Stop handing out one group, or the whole transport, until ``resume`` (T9). Whether that changed anything."""

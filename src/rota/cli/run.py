@@ -49,7 +49,12 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     worker.configure(grace=grace, worker_id=arguments.worker)
     _check_address(arguments.health)
     _set_up_logging(verbose=arguments.verbose, quiet=session.quiet)
-    worker.run(health=arguments.health)
+    from rota.worker.outcomes import CannotRun
+
+    try:
+        worker.run(health=arguments.health)
+    except CannotRun as error:
+        raise CommandError(FAILED, f"{error}; what was claimed for it was given back") from None
     return _code(worker)
 
 

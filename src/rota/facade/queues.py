@@ -57,6 +57,8 @@ class JobData:
 
     # ``_lost`` stays unset until somebody asks for it.
     __slots__ = ("_claim", "_expires", "_lost", "_queue", "payload")
+    # True for a worker's, see ``rota.facade.settled``.
+    remembers = False
 
     def __init__(self, claim: JobClaim, payload: Any, queue: Any) -> None:
         self._claim = claim
@@ -284,6 +286,11 @@ class QueueBase(Generic[J]):
         if len(claims) + len(ids) < len(jobs_or_ids):
             return None
         return len({(claim.id, claim.token) for claim in claims}) + len(set(ids) - {claim.id for claim in claims})
+
+    def _none(self) -> list[Any]:
+        """What a claim for no items gets: an error once the store is closed, as for any call."""
+        self._core.check_open()
+        return []
 
     def _give_back(self, engine: QueueEngine, claims: list[JobClaim]) -> None:
         """Nobody is there to work on these claims: release them, so that they are claimable at once."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rota.errors import LeaseLost, OutcomeUnknown, TransactionError
 from rota.facade.core import Core
+from rota.facade.settled import remembering
 from rota.holders import current_task
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Scope:
         raise NotImplementedError
 
     def _settled(self, held: Any) -> None:
-        """A job or lease was settled here. A worker's handles, which have ``settled``, remember that."""
+        """A job or lease was settled here, which a worker's handles remember."""
         raise NotImplementedError
 
 
@@ -53,8 +54,9 @@ class Foreign(Scope):
 
     def _settled(self, held: Any) -> None:
         # Whether the caller commits is for nobody here to know.
-        if hasattr(held, "settled"):
-            held.settled = True
+        handle = remembering(held)
+        if handle is not None:
+            handle.settled = True
 
 
 class TransactionBase(Scope):
@@ -93,9 +95,10 @@ class TransactionBase(Scope):
         self._addresses[address] = None
 
     def _settled(self, held: Any) -> None:
-        if hasattr(held, "settled"):
-            held.settled = True
-            self._handles[held] = None
+        handle = remembering(held)
+        if handle is not None:
+            handle.settled = True
+            self._handles[handle] = None
 
     def _unsettled(self, kept: dict[Any, None]) -> None:
         """What was settled was undone, but for those kept."""

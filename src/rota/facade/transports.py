@@ -10,6 +10,7 @@ from rota.codecs import Codec, decoded, to_text
 from rota.errors import PayloadError
 from rota.facade import ids
 from rota.facade.core import Core
+from rota.facade.settled import remembering
 from rota.records import (
     GroupState,
     LeaseClaim,
@@ -80,6 +81,8 @@ class LeaseData:
 
     # ``_lost`` stays unset until somebody asks for it.
     __slots__ = ("_claim", "_lost", "_transport", "event")
+    # True for a worker's, see ``rota.facade.settled``.
+    remembers = False
 
     def __init__(self, claim: LeaseClaim, event: Any, transport: Any) -> None:
         self._claim = claim
@@ -233,6 +236,11 @@ class TransportBase(Generic[L]):
             return None
         return len({(claim.group_id, claim.token) for claim in claims})
 
+    def _none(self) -> list[Any]:
+        """What a claim for no items gets: an error once the store is closed, as for any call."""
+        self._core.check_open()
+        return []
+
     def _give_back(self, engine: TransportEngine, claims: list[LeaseClaim]) -> None:
         """Nobody is there to work on these claims: release them, so that they are claimable at once."""
         for claim in claims:
@@ -267,8 +275,17 @@ class TransportBase(Generic[L]):
             if claim is None or deadline is None:
                 renewed.append(None)
             else:
-                renewed.append(self._lease_type(claim._replace(deadline=deadline), lease.event, self))
+                renewed.append(self._renewed(lease, claim._replace(deadline=deadline)))
         return renewed
+
+    def _renewed(self, lease: L, claim: LeaseClaim) -> L:
+        if not lease.remembers or not isinstance(lease, self._lease_type):
+            return self._lease_type(claim, lease.event, self)
+        renewed: Any = type(lease)(claim, lease.event, self)
+        renewed.first = remembering(lease)
+        renewed._lost = renewed.first.lost
+        made: L = renewed
+        return made
 
     def _woken(self, changed: R) -> R:
         """Wake waiters after something may have become claimable."""

@@ -13,6 +13,7 @@ from rota.facade import waiting
 from rota.facade.lost import lost_event
 from rota.facade.on_demand import OnDemand
 from rota.facade.queues import JobData, QueueBase, job_filter, listed_state
+from rota.facade.settled import noted, noted_all
 from rota.facade.transactions import Tx, lost
 from rota.facade.transports import redrive_position
 from rota.sync import within
@@ -132,10 +133,10 @@ class Queue(QueueBase[Job]):
     def _claim(self, worker_id: str | None, n: int, visibility: Duration | None, wait: Duration) -> list[JobClaim]:
         ask = self._ask(worker_id, n, visibility)
         if wait == 0 and type(wait) is int:
-            return self._engine.claim(*ask) if n else []
+            return self._engine.claim(*ask) if n else self._none()
         pause = units.not_negative(wait, "wait")
         if not n:
-            return []
+            return self._none()
         engine = self._engine
         return waiting.drive(self._core, self._address, pause, partial(engine.claim, *ask), engine.next_due)
 
@@ -145,16 +146,17 @@ class Queue(QueueBase[Job]):
         claim = self._own(job)
         if tx is not None:
             return within.settle(self, tx, job, "ack", claim, text)
-        return claim is not None and self._engine.ack(claim, text)
+        done = claim is not None and self._engine.ack(claim, text)
+        return noted(job, done) if job.remembers else done
 
     def ack_batch(self, jobs_or_ids: Iterable[Job | int], worker_id: str, *, tx: Tx = None) -> int:
         """Ack each valid one, counted once; jobs bring their token, bare ids are judged without it (Q9)."""
         worker = self._worker_name(worker_id)
+        held = list(jobs_or_ids)
+        claims, ids = self._claims_and_ids(held)
         if tx is not None:
-            held = list(jobs_or_ids)
-            claims, ids = self._claims_and_ids(held)
             return within.settle_all(self, tx, held, self._asked(held, claims, ids), claims, ids, worker)
-        return self._engine.ack_batch(*self._claims_and_ids(jobs_or_ids), worker)
+        return noted_all(held, self._engine.ack_batch(claims, ids, worker))
 
     def retry(
         self, job: Job, error: str | BaseException | None = None, delay: Duration | None = None, *, tx: Tx = None
@@ -163,14 +165,14 @@ class Queue(QueueBase[Job]):
         text, claim = rules.clean_error(error), self._own(job)
         if tx is not None:
             return within.settle(self, tx, job, "retry", claim, text, 0 if claim is None else self._curve(claim, delay))
-        return claim is not None and self._woken(self._engine.retry(claim, text, self._curve(claim, delay)))
+        return noted(job, claim is not None and self._woken(self._engine.retry(claim, text, self._curve(claim, delay))))
 
     def fail(self, job: Job, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
         """Dead-letter the job now: ``error``, or ``"failed"``."""
         text, claim = rules.clean_error(error), self._own(job)
         if tx is not None:
             return within.settle(self, tx, job, "fail", claim, text)
-        return claim is not None and self._engine.fail(claim, text)
+        return noted(job, claim is not None and self._engine.fail(claim, text))
 
     def heartbeat(self, job: Job, extend: Duration | None = None, *, tx: Tx = None) -> bool:
         """Reset the claim's end to now + ``extend`` seconds, else this claim's visibility (Q7)."""
@@ -194,7 +196,7 @@ class Queue(QueueBase[Job]):
         pause, claim = self._pause(delay), self._own(job)
         if tx is not None:
             return within.settle(self, tx, job, "release", claim, pause)
-        return claim is not None and self._woken(self._engine.release(claim, pause))
+        return noted(job, claim is not None and self._woken(self._engine.release(claim, pause)))
 
     def cancel(self, id: int) -> bool:
         """Delete a pending or processing job, whoever holds it (Q10)."""

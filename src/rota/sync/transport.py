@@ -13,6 +13,7 @@ from rota.facade import ids as given
 from rota.facade import waiting
 from rota.facade.lost import lost_event
 from rota.facade.on_demand import OnDemand
+from rota.facade.settled import noted, noted_all
 from rota.facade.transactions import Tx, lost
 from rota.facade.transports import (
     DEFAULT_VISIBILITY,
@@ -58,6 +59,8 @@ class Lease(LeaseData):
         if not transport._engine.ack(self._claim):
             return False
         transport._wakeups.wake(transport._address)
+        if self.remembers:
+            noted(self, True)
         return True
 
     def nack(self, delay: Duration = 0, *, error: str | BaseException | None = None, tx: Tx = None) -> bool:
@@ -166,10 +169,10 @@ class Transport(TransportBase[Lease]):
     ) -> list[LeaseClaim]:
         ask = self._ask(worker_id, n, visibility, min_priority)
         if wait == 0 and type(wait) is int:
-            return self._engine.claim(*ask) if n else []
+            return self._engine.claim(*ask) if n else self._none()
         pause = units.not_negative(wait, "wait")
         if not n:
-            return []
+            return self._none()
         engine = self._engine
         return waiting.drive(self._core, self._address, pause, partial(engine.claim, *ask), engine.next_due)
 
@@ -178,15 +181,16 @@ class Transport(TransportBase[Lease]):
         claim = self._own(lease)
         if tx is not None:
             return within.settle(self, tx, lease, "ack", claim)
-        return claim is not None and self._woken(self._engine.ack(claim))
+        done = claim is not None and self._woken(self._engine.ack(claim))
+        return noted(lease, done) if lease.remembers else done
 
     def ack_batch(self, leases: Iterable[Lease], *, tx: Tx = None) -> int:
         """``ack`` several; how many were still valid."""
+        held = list(leases)
+        claims = self._own_many(held)
         if tx is not None:
-            held = list(leases)
-            claims = self._own_many(held)
             return within.settle_all(self, tx, held, self._asked_for(held, claims), claims)
-        return self._woken(self._engine.ack_batch(self._own_many(leases)))
+        return noted_all(held, self._woken(self._engine.ack_batch(claims)))
 
     def nack(
         self, lease: Lease, delay: Duration = 0, *, error: str | BaseException | None = None, tx: Tx = None
@@ -196,7 +200,7 @@ class Transport(TransportBase[Lease]):
         claim = self._own(lease)
         if tx is not None:
             return within.settle(self, tx, lease, "nack", claim, *ask)
-        return claim is not None and self._woken(self._engine.nack(claim, *ask))
+        return noted(lease, claim is not None and self._woken(self._engine.nack(claim, *ask)))
 
     def retry(
         self, lease: Lease, error: str | BaseException | None = None, delay: Duration | None = None, *, tx: Tx = None
@@ -213,8 +217,10 @@ class Transport(TransportBase[Lease]):
                 0 if claim is None else self._curve(claim, delay),
                 rules.clean_error(error),
             )
-        return claim is not None and self._woken(
-            self._engine.nack(claim, self._curve(claim, delay), rules.clean_error(error))
+        return noted(
+            lease,
+            claim is not None
+            and self._woken(self._engine.nack(claim, self._curve(claim, delay), rules.clean_error(error))),
         )
 
     def extend(self, lease: Lease, visibility: Duration, *, tx: Tx = None) -> Lease | None:
@@ -237,7 +243,7 @@ class Transport(TransportBase[Lease]):
         claim = self._own(lease)
         if tx is not None:
             return within.settle(self, tx, lease, "release", claim, pause)
-        return claim is not None and self._woken(self._engine.release(claim, pause))
+        return noted(lease, claim is not None and self._woken(self._engine.release(claim, pause)))
 
     def fail(self, lease: Lease, error: str | BaseException | None = None, *, tx: Tx = None) -> bool:
         """Dead-letter the message now (``"failed"``) and free the group."""
@@ -245,7 +251,7 @@ class Transport(TransportBase[Lease]):
         claim = self._own(lease)
         if tx is not None:
             return within.settle(self, tx, lease, "fail", claim, text)
-        return claim is not None and self._woken(self._engine.fail(claim, text))
+        return noted(lease, claim is not None and self._woken(self._engine.fail(claim, text)))
 
     def suspend(self, group_id: str | None = None) -> bool:
         """Stop handing out one group, or the whole transport, until ``resume`` (T9). Whether that changed anything."""

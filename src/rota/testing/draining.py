@@ -6,7 +6,11 @@ import inspect
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
+from rota import units
 from rota.testing.clock import ManualClock
+
+# Seconds by which a store that rounds may be behind its clock.
+_ROUNDED = 0.001
 
 
 class _Stats(Protocol):
@@ -36,8 +40,10 @@ def drain(
     ``TypeError`` for a handler that is async or cannot be called with one argument, ``ValueError`` for a ``clock`` that
     is not the store's.
     """
+    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+        raise TypeError("the handler is async and would never run: give it to adrain, which is awaited")
     _check(handler)
-    work = _plan(clock if clock is not None else _clock_of(source), limit)
+    work = _plan(source, clock, limit)
     handled: list[Any] = []
     answer: Any = None
     while True:
@@ -51,16 +57,12 @@ def drain(
             answer = source.stats()
         else:
             try:
-                result = handler(item)
+                _check_ran(handler, handler(item))
             except AssertionError:
                 raise
             except Exception as error:
                 item.retry(error)
             else:
-                if inspect.iscoroutine(result):
-                    # Acked it would look as if it had run.
-                    result.close()
-                    raise TypeError("the handler is async and would never run: give it to adrain, which is awaited")
                 item.ack()
                 handled.append(item)
 
@@ -75,7 +77,7 @@ async def adrain(
 ) -> list[Any]:
     """``drain`` for an async queue or transport; the handler may be a coroutine function."""
     _check(handler)
-    work = _plan(clock if clock is not None else _clock_of(source), limit)
+    work = _plan(source, clock, limit)
     handled: list[Any] = []
     answer: Any = None
     while True:
@@ -91,7 +93,8 @@ async def adrain(
             try:
                 result = handler(item)
                 if inspect.isawaitable(result):
-                    await result
+                    result = await result
+                _check_ran(handler, result)
             except AssertionError:
                 raise
             except Exception as error:
@@ -116,23 +119,34 @@ def _check(handler: Callable[[Any], object]) -> None:
         ) from None
 
 
-def _plan(clock: ManualClock | None, limit: int) -> Generator[str, Any, None]:
+def _plan(source: Any, clock: ManualClock | None, limit: int) -> Generator[str, Any, None]:
     """What to do next: asks for a claim, for the handler to be called, or for stats, and moves the clock."""
-    moved_to: float | None = None
+    clock = _clock_of(source) if clock is None else clock
     for _ in range(limit):
         while (yield "claim") is None:
             stats: _Stats = yield "stats"
             if clock is None or stats.next_due_at is None:
                 return
-            if moved_to is not None and stats.next_due_at <= moved_to:
-                # Due by this clock, and still to come by the store's.
+            before = clock.now()
+            clock.set(max(stats.next_due_at, before))
+            if clock.now() <= before:
+                # Far from now a float is coarser than the microseconds of the store.
+                clock.advance(0.000001)
+            if clock.now() - units.seconds(source._core.engine.now()) > _ROUNDED:
                 raise ValueError(f"clock= must be the clock the store was opened with, got another one: {clock!r}")
-            moved_to = stats.next_due_at
-            clock.set(max(stats.next_due_at, clock.now()))
         yield "handle"
     left: _Stats = yield "stats"
     if left.oldest_ready_age is not None or left.next_due_at is not None:
         raise AssertionError(f"not drained after {limit} deliveries: does the handler fail for ever?")
+
+
+def _check_ran(handler: Callable[[Any], object], result: object) -> None:
+    """A handler that returned its work not begun has failed, here as with a worker."""
+    if result is not None:
+        from rota.worker.outcomes import ran
+        from rota.worker.signature import label_of
+
+        ran(label_of(handler), result)
 
 
 def _claim(source: Any, worker_id: str) -> Any:

@@ -19,6 +19,8 @@ from rota.worker.turns import Turn, turns
 
 _monotonic = time.monotonic
 _NEVER = float("inf")
+# An event loop that is only busy ends a handler within so many seconds after its time was over.
+_LATE = 1.0
 
 
 class Beats:
@@ -34,6 +36,8 @@ class Beats:
         self._failed: dict[Source, float] = {}
         # Until when one is left alone that somebody's open transaction has.
         self._pinned: dict[Held, float] = {}
+        # Async handlers that run on although their time is over, told of already.
+        self._overdue: set[Held] = set()
         # Where there is one writer: our turn at it, asked for or come.
         self._turns: dict[Source, Turn] = {}
         self._thread = threading.Thread(target=self._run, name="rota-beats", daemon=True)
@@ -90,6 +94,8 @@ class Beats:
         live = list(source.live)
         for held in [held for held in self._pinned if held.source is source and held not in source.live]:
             del self._pinned[held]
+        if self._overdue:
+            self._overdue = {held for held in self._overdue if held.source is not source or held in source.live}
         if not live:
             return _NEVER
         timed = any(handler.timeout is not None and handler.runs != "loop" for handler in source.spec.handlers)
@@ -97,6 +103,10 @@ class Beats:
         # One that is due within a moment is taken along.
         soon = now + plan.beat_after(source.shortest) / 10
         for held in live:
+            again = self._overdue_on_loop(held, now)
+            if again is not None:
+                soonest = min(soonest, again)
+                continue
             if not is_renewed(held):
                 continue
             at = max(held.since + plan.beat_after(source.visibility(held)), self._pinned.get(held, 0.0))
@@ -128,6 +138,24 @@ class Beats:
             # Nobody can claim anything while a transaction has the writer.
             return soonest
         return min(soonest, self._beat(source, [one for one in due if is_renewed(one)]))
+
+    def _overdue_on_loop(self, held: Held, now: float) -> float | None:
+        """When to look again at an async handler whose time is over, None where it is not.
+
+        Its loop cancels it and nobody renews it any more: a loop that is blocked must not keep its item for ever.
+        """
+        handler = held.handler
+        if handler is None or handler.timeout is None or handler.runs != "loop" or not held.began:
+            return None
+        late = held.began + handler.timeout
+        if late > now:
+            return None
+        if late + _LATE > now:
+            return late + _LATE
+        if held not in self._overdue:
+            self._overdue.add(held)
+            tell(WARNING, "handler_overdue", **item_fields(held.source, held.claim))
+        return _NEVER
 
     def _pass_turn(self, source: Source) -> None:
         """Used or not: if it came, it is over."""

@@ -12,9 +12,11 @@ import signal
 import threading
 import time
 from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from rota.worker.outcomes import Fail, OutsideError, Retry, Snooze, check_returned, error_text, qualified
+from rota.worker.logs import WARNING, item_fields, tell
+from rota.worker.outcomes import CannotRun, Fail, OutsideError, Retry, Snooze, error_text, qualified, ran
 from rota.worker.registry import Handler
 from rota.worker.signature import label_of
 from rota.worker.sources import Held
@@ -25,7 +27,11 @@ _STARTING, _ENDING = 60.0, 2.0
 
 
 class ChildDied(OutsideError):
-    """The child ended in the middle of an item."""
+    """The child ended in the middle of an item. ``status``: as it ended by itself, negative for a signal."""
+
+    def __init__(self, text: str, kind: str, status: int | None = None) -> None:
+        super().__init__(text, kind)
+        self.status = status
 
 
 class RaisedInChild(OutsideError):
@@ -55,15 +61,29 @@ class Child:
         return self._process.is_alive()
 
     def start(self, held: Held) -> None:
-        """Wait until it can take its first item. Raises ``ChildDied``; kills the child when ``why`` is set."""
+        """Wait until it can take its first item. Raises ``ChildDied``; kills the child when ``why`` is set.
+
+        One that ends by itself before it could take any (what it imports fails there) raises ``CannotRun``: the next
+        one would fare no better, nor would any item.
+        """
         end = time.monotonic() + _STARTING
-        while not self._ready and not self._wait(held, "started for this"):
-            if time.monotonic() >= end:
-                self.kill()
-                raise ChildDied(f"the process of {self._handler.label} did not start in {_STARTING:g} s", "not started")
-        if not self._ready:
-            self._receive("started for this")
-            self._ready = True
+        try:
+            while not self._ready and not self._wait(held, "started for this"):
+                if time.monotonic() >= end:
+                    self.kill()
+                    raise ChildDied(
+                        f"the process of {self._handler.label} did not start in {_STARTING:g} s", "not started"
+                    )
+            if not self._ready:
+                self._receive("started for this")
+                self._ready = True
+        except ChildDied as error:
+            if error.status is None or error.status < 0:
+                raise
+            raise CannotRun(
+                f"a process of {self._handler.label} cannot start, it ended with exit status {error.status}: "
+                "see what it wrote to stderr"
+            ) from None
 
     def handle(self, held: Held) -> Any:
         """Handle one item. Raises what the handler raised, or ``ChildDied``; kills the child when ``why`` is set."""
@@ -76,7 +96,7 @@ class Child:
             pass
         kind, *values = self._receive("handled this")
         if kind == "returned":
-            return values[0]
+            return self._result(held, *values)
         if kind == "retry":
             raise Retry(*values)
         if kind == "fail":
@@ -84,6 +104,17 @@ class Child:
         if kind == "snooze":
             raise Snooze(*values)
         raise RaisedInChild(*values)
+
+    def _result(self, held: Held, sent: bytes | None, error: str | None) -> Any:
+        """What came of a result; one that cannot be carried is dropped, as in any handler: its work is done."""
+        if sent is not None:
+            try:
+                return ForkingPickler.loads(sent)
+            except Exception as failure:
+                error = type(failure).__name__
+        if error is not None and held.source.kind == "queue":
+            tell(WARNING, "result_dropped", error=error, **item_fields(held.source, held.claim))
+        return None
 
     def _wait(self, held: Held, doing: str) -> bool:
         """Wait a moment for its word; whether there is one."""
@@ -116,7 +147,7 @@ class Child:
                 how = f"killed by {signal.Signals(-status).name}"
             except ValueError:
                 how = f"killed by signal {-status}"
-        raise ChildDied(f"the process of {self._handler.label} died while it {doing}: {how}", how)
+        raise ChildDied(f"the process of {self._handler.label} died while it {doing}: {how}", how, status)
 
     def kill(self) -> None:
         """Kill it and clean up."""
@@ -147,24 +178,19 @@ def _main(function: Any, takes_payload: bool, work: Connection, living: Connecti
         return
     while True:
         try:
-            payload = work.recv()
+            sent = work.recv_bytes()
         except (EOFError, OSError):
             return
-        answer = _answer(function, takes_payload, payload)
         try:
-            work.send(answer)
+            work.send(_answer(function, takes_payload, sent))
         except OSError:
             return
-        except Exception as error:
-            # The result cannot be sent; the work is done all the same, and keeping the result is for JSON values only.
-            work.send(("returned", None) if answer[0] == "returned" else ("raised", *_told(error)))
 
 
-def _answer(function: Any, takes_payload: bool, payload: Any) -> tuple[Any, ...]:
+def _answer(function: Any, takes_payload: bool, sent: bytes) -> tuple[Any, ...]:
     try:
-        result = function(payload) if takes_payload else function()
-        check_returned(label_of(function), result)
-        return ("returned", result)
+        payload = ForkingPickler.loads(sent)
+        result = ran(label_of(function), function(payload) if takes_payload else function())
     except Retry as how:
         return ("retry", how.delay, how.reason)
     except Fail as how:
@@ -173,6 +199,10 @@ def _answer(function: Any, takes_payload: bool, payload: Any) -> tuple[Any, ...]
         return ("snooze", how.delay)
     except BaseException as error:
         return ("raised", *_told(error))
+    try:
+        return ("returned", None if result is None else bytes(ForkingPickler.dumps(result)), None)
+    except Exception as error:
+        return ("returned", None, type(error).__name__)
 
 
 def _told(error: BaseException) -> tuple[str, str, str]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 from rota.telemetry import API, LOADED
 from rota.worker import plan, transactional
-from rota.worker.logs import DEBUG, WARNING, item_fields, tell
-from rota.worker.outcomes import Fail, OutsideError, Retry, check_returned
+from rota.worker.logs import DEBUG, ERROR, WARNING, item_fields, tell
+from rota.worker.outcomes import Fail, OutsideError, Retry, ran
 from rota.worker.plan import Why
 from rota.worker.registry import Handler
 from rota.worker.sources import Held, Source
@@ -40,6 +41,7 @@ class LoopRunner:
         self._put = put
         self._stopping = stopping
         self._plain_tasks = loop.get_task_factory() is None
+        self.forked = False
 
     def give(self, source: Source, helds: list[Held]) -> None:
         """From any thread: handle these as slots get free. One hop for the whole batch."""
@@ -62,12 +64,18 @@ class LoopRunner:
             self._begin(source, held)
 
     def _fill(self, source: Source) -> None:
+        if source.filling:
+            # With an eager task factory a handler may end while it is begun, and come here: who began it goes on.
+            return
         waiting = source.waiting
+        source.filling = True
         try:
             while source.running < source.concurrency:
                 self._begin(source, waiting.popleft())
         except IndexError:
             return
+        finally:
+            source.filling = False
 
     def _begin(self, source: Source, held: Held) -> None:
         source.running += 1
@@ -94,8 +102,8 @@ class LoopRunner:
                     result = await transactional.arun(held, self._timed_out)
                 else:
                     result = await handler.invoke(held.handle)
-                if result is not None:
-                    check_returned(handler.label, result)
+                    if result is not None:
+                        ran(handler.label, result)
             except Leave:
                 # Its item was given back, the run is over. Raised from here it would be told as nobody's exception.
                 tell(WARNING, "handler_broken_off", **item_fields(held.source, held.claim))
@@ -105,15 +113,18 @@ class LoopRunner:
                     # Left behind, and now thrown away with its loop, by whatever thread collects garbage.
                     return
                 error = raised
+            if self.forked:
+                end_child(held)
             if timer is not None:
                 timer.cancel()
         else:
             error = asyncio.CancelledError()
         self._ended(held, result, error)
 
-    def _call(self, handler: Handler, held: Held) -> Coroutine[Any, Any, Any]:
-        call = transactional.arun(held, self._timed_out) if handler.transactional else handler.invoke(held.handle)
-        return cast(Coroutine[Any, Any, Any], call)
+    async def _call(self, handler: Handler, held: Held) -> Any:
+        if handler.transactional:
+            return await transactional.arun(held, self._timed_out)
+        return ran(handler.label, await handler.invoke(held.handle))
 
     def _ended(self, held: Held, result: Any, error: BaseException | None) -> None:
         source, now = held.source, _monotonic()
@@ -185,6 +196,12 @@ class LoopRunner:
         # One that has not begun yet sees ``why`` when it does: cancelled before, it would never run to its end.
         if held.runs_in is not None and held.began:
             held.runs_in.cancel()
+
+
+def end_child(held: Held) -> None:
+    """A handler forked, and its child returned or raised: it would go on as half a worker beside us."""
+    tell(ERROR, "child_came_back", **item_fields(held.source, held.claim))
+    os._exit(1)
 
 
 def note_end(held: Held, error: BaseException | None) -> None:

@@ -1,17 +1,20 @@
 """Sweeping expired jobs and old dead letters, by one worker at a time, with nothing but a transport of our own.
 
-``rota.housekeeping`` holds one message for each queue and transport, in a group of its name. Whoever leases it sweeps
-that source and parks the group until the next sweep is due.
+``rota.housekeeping`` holds one message for each queue and transport, in a group of its name; where that is too long, in
+one of its digest. Whoever leases it sweeps that source and parks the group until the next sweep is due.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rota.errors import RotaError, StoreClosed
+from rota import names
+from rota.codecs import JsonCodec
+from rota.errors import EngineBusy, EngineUnavailable, OutcomeUnknown, RotaError, StoreClosed
 from rota.names import HOUSEKEEPING
 from rota.worker import plan
 from rota.worker.logs import DEBUG, WARNING, tell
@@ -54,16 +57,21 @@ class Housekeeping:
                 self.look()
             except StoreClosed:
                 return
-            except Exception as error:
+            except (EngineBusy, EngineUnavailable, OutcomeUnknown) as error:
+                # Of a store that fails others tell.
                 tell(DEBUG, "sweep_failed", error=f"{type(error).__name__}: {error}")
+            except Exception as error:
+                tell(WARNING, "sweep_failed", error=f"{type(error).__name__}: {error}")
 
     def look(self) -> int:
         """Sweep what is due; how many sources."""
-        transport = self._store.transport(HOUSEKEEPING)
+        # Whatever the store's own codec is for.
+        transport = self._store.transport(HOUSEKEEPING, codec=JsonCodec())
         while self._missing:
             label = self._missing[-1]
+            group = _group(label)
             # The key is taken while the message lives, so there is one for each source however many workers there are.
-            transport.publish(label, None, key=label)
+            transport.publish(group, None if group == label else label, key=group)
             self._missing.pop()
         swept = 0
         while not self._closed.is_set():
@@ -77,9 +85,10 @@ class Housekeeping:
     def _sweep(self, lease: Lease) -> None:
         """Any worker can sweep any source of the store, its own or not."""
         began = time.monotonic()
-        kind, _, name = lease.group_id.partition(":")
+        label = lease.group_id if lease.event is None else lease.event
+        kind, _, name = label.partition(":")
         try:
-            source = self._sources.get(lease.group_id)
+            source = self._sources.get(label)
             if source is not None:
                 source.sweep()
             elif kind == "queue":
@@ -87,7 +96,14 @@ class Housekeeping:
             else:
                 self._store.transport(name).sweep()
         except RotaError as error:
-            tell(WARNING, "sweep_failed", source=lease.group_id, error=f"{type(error).__name__}: {error}")
+            tell(WARNING, "sweep_failed", source=label, error=f"{type(error).__name__}: {error}")
         else:
-            tell(DEBUG, "swept", source=lease.group_id, seconds=round(time.monotonic() - began, 6))
+            tell(DEBUG, "swept", source=label, seconds=round(time.monotonic() - began, 6))
         lease.nack(plan.sweep_pause(self._chance()))
+
+
+def _group(label: str) -> str:
+    """The group of a source. With the kind before it the longest names would be too long for one."""
+    if len(label) <= names.MAX_NAME:
+        return label
+    return f"{label.partition(':')[0]}:{hashlib.sha256(label.encode()).hexdigest()}"

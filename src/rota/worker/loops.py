@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Coroutine
 from typing import Any
 
@@ -31,6 +32,19 @@ def run(main: Coroutine[Any, Any, None]) -> None:
             asyncio.set_event_loop(None)
             # Its threads are told to end, not waited for.
             loop.close()
+
+
+def check_not_importing() -> None:
+    """Raise ``RuntimeError`` where this process is a spawned child that is still importing the main module.
+
+    Its parent wants a child for an item, not another worker that takes items and cannot start children of its own.
+    """
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and getattr(processes.current_process(), "_inheriting", False):
+        raise RuntimeError(
+            "this worker was started by the import of its module in a process for processes=True: "
+            'write worker.run() under if __name__ == "__main__":'
+        )
 
 
 def _cancel_the_rest(loop: asyncio.AbstractEventLoop) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import traceback
-from types import CoroutineType
+from typing import Any
 
 from rota import rules, units
 from rota.units import Duration
@@ -45,16 +46,7 @@ class Snooze(Exception):
         super().__init__(f"snoozed for {self.delay:g} s")
 
 
-def check_returned(label: str, result: object) -> None:
-    """``TypeError`` for what no handler means as its result, where an ack would lose the work."""
-    if isinstance(result, CoroutineType):
-        result.close()
-        raise TypeError(f"{label} returned a coroutine: write it with async def, and await what it calls")
-    if isinstance(result, Retry | Fail | Snooze):
-        raise TypeError(f"{label} returned {type(result).__name__}(…): raise it")
-
-
-class CannotRun(Exception):
+class CannotRun(RuntimeError):
     """Raised by what runs handlers outside of this process: it cannot run any, so no other item would fare better.
 
     The item is given back, the worker stops, and this is what its run raises.
@@ -70,6 +62,26 @@ class OutsideError(Exception):
         self.kind = kind
         self.qualified = qualified or type(self).__name__
         """The exception's type with its module, where one was raised there."""
+
+
+def ran(label: str, result: Any) -> Any:
+    """What a handler returned. Raises ``TypeError`` for what no handler means as its result, and an ack would lose the
+    work: its own work, not begun, or an outcome that is to be raised."""
+    if result is None:
+        return None
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError(f"{label} returned a coroutine: write it with async def, and await what it calls")
+    if isinstance(result, Retry | Fail | Snooze):
+        raise TypeError(f"{label} returned {type(result).__name__}(…): raise it")
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError(f"{label} returned a generator: its body never ran; return instead of yielding")
+    if inspect.isawaitable(result) and not asyncio.isfuture(result):
+        kind = type(result).__name__
+        raise TypeError(
+            f"{label} returned a {kind}, which nobody awaits: write it with async def, and await what it calls"
+        )
+    return result
 
 
 def error_text(error: BaseException) -> str:

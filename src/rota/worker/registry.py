@@ -12,6 +12,7 @@ from rota.facade.opening import check_codec
 from rota.facade.transports import OptionChanges
 from rota.units import Duration
 from rota.worker import signature
+from rota.worker.outcomes import ran
 from rota.worker.signature import SourceKind
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Handler:
         self.executor = executor
         self.function = function
         self.label = signature.label_of(function)
-        self.invoke = taken.invoke
+        self.invoke = taken.invoke if taken.is_async else _checked(taken.invoke, self.label)
         self.takes_payload = taken.takes_payload
         self.timeout = None if timeout is None else units.seconds(units.positive(timeout, "timeout"))
         self.cancel_on_lost = cancel_on_lost
@@ -145,6 +146,13 @@ class Handler:
     def ends_for_sure(self) -> bool:
         """Whether what it runs can be made to end."""
         return self.runs in ("process", "command")
+
+
+def _checked(invoke: Callable[..., Any], label: str) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        return ran(label, invoke(*arguments))
+
+    return call
 
 
 def _inferred(payload_type: Any) -> Codec | None:

@@ -27,8 +27,10 @@ from rota.worker.threads import ThreadRunner
 if TYPE_CHECKING:
     from rota.sync.store import Store
 
-Order = Literal["finish", "stop", "signal", "now"]
+Order = Literal["finish", "stop", "signal", "now", "loop closed"]
 _LOOK = 0.02
+# How often it is looked whether the loop is closed.
+_LOOP_LOOK = 1.0
 # For recording what ended last, and for claims under way.
 _PATIENCE = 5.0
 # A loop that does not answer for so long is blocked by a handler.
@@ -102,9 +104,25 @@ class Runtime:
             self._housekeeping.start()
         self._supervisor.start()
 
-    def join(self) -> None:
-        """Wait for the thread that told that it ended."""
+    async def until_ended(self) -> None:
+        """Cancelled meanwhile: stop now, wait for everything to be given back, then let the cancellation go on."""
+        cancelled: asyncio.CancelledError | None = None
+        while not self.ended.done():
+            try:
+                await asyncio.shield(self.ended)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self.orders.put("now")
+                self.orders.put("now")
         self._supervisor.join(_PATIENCE)
+        if cancelled is not None:
+            raise cancelled
+
+    def forked(self) -> None:
+        """In a forked child: a handler that forked must not come back here, where nothing of us is but its thread."""
+        self._coroutines.forked = True
+        for threads in self._threads.values():
+            threads.forked = True
 
     def health(self) -> WorkerHealth:
         """Its numbers at this moment."""
@@ -173,15 +191,13 @@ class Runtime:
         for fetcher in self._fetchers:
             fetcher.stop()
         if first:
-            # Told twice, running handlers would get no grace.
             self.orders.put("stop")
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def _supervise(self) -> None:
         try:
-            order = self.orders.get()
-            self._stop(order)
+            self._stop(self._first_order())
         except BaseException as error:
             self.broken = self.broken or error
         finally:
@@ -193,6 +209,15 @@ class Runtime:
                 self.heard.set()
             if not self.heard.wait(_ANSWER) and self.on_blocked is not None:
                 self.on_blocked()
+
+    def _first_order(self) -> Order:
+        """Wait to be told to stop. A loop that was closed under us will never tell: nothing of it runs any more."""
+        while True:
+            try:
+                return self.orders.get(timeout=_LOOP_LOOK)
+            except queue.Empty:
+                if self._loop.is_closed():
+                    return "loop closed"
 
     def _tell_ended(self) -> None:
         self.heard.set()
@@ -213,7 +238,7 @@ class Runtime:
             source.closing = True
             self._coroutines.leave_row(source)
         tell(INFO, "worker_stopping", order=order, running=self._held(), grace=self._grace)
-        self._wait_for_handlers(began, urgent=order == "now")
+        self._wait_for_handlers(began, urgent=order in ("now", "loop closed"))
         self._leave_behind()
         for fetcher in self._fetchers:
             fetcher.join(_PATIENCE)
@@ -258,9 +283,10 @@ class Runtime:
                 order = self.orders.get(timeout=_LOOK)
             except queue.Empty:
                 continue
-            if order == "finish":
+            if order in ("finish", "stop"):
+                # Said more than once in a program, by different parts of it, that is no hurry.
                 continue
-            # Told again: now.
+            # Told again by a signal, or to stop now.
             if urgent_at is None:
                 urgent_at = time.monotonic() - began
                 tell(INFO, "worker_stopping_now", running=self._held())

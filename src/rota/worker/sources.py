@@ -67,6 +67,8 @@ class Source:
         self.waiting: deque[Held] = deque()
         # Handlers running on the loop, and in threads or children.
         self.running = self.in_threads = 0
+        self.filling = False
+        """Whether handlers are just begun on the loop."""
         # No longer ``live`` and not yet handed over to be settled: a worker that stops has to wait for these, too.
         self.ending = self.ending_on_loop = 0
         self.counters = Counters()
@@ -372,7 +374,12 @@ class TransportSource(Source):
             return claim(self.worker_id, n, self._visibility, None)
         claims = claim(self.worker_id, n, self._visibility, self._floor)
         if len(claims) < n:
-            claims += claim(self.worker_id, n - len(claims), self._visibility, None)
+            try:
+                claims += claim(self.worker_id, n - len(claims), self._visibility, None)
+            except Exception:
+                # What we have must not be forgotten for that. If it stays so, the next claim tells.
+                if not claims:
+                    raise
         return claims
 
     def renew(self, helds: list[Held]) -> list[bool]:

@@ -11,9 +11,9 @@ from typing import Any
 
 from rota.worker import plan, transactional
 from rota.worker.children import Child, ChildDied
-from rota.worker.coroutines import note_end
+from rota.worker.coroutines import end_child, note_end
 from rota.worker.logs import WARNING, item_fields, tell
-from rota.worker.outcomes import CannotRun, OutsideError, check_returned
+from rota.worker.outcomes import CannotRun, OutsideError
 from rota.worker.plan import Why
 from rota.worker.sources import Held, Source
 from rota.worker.tracing import handling
@@ -42,6 +42,7 @@ class ThreadRunner:
         self._tokens: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._closed = False
+        self.forked = False
 
     def give(self, helds: list[Held]) -> None:
         """Handle these as threads get free."""
@@ -94,12 +95,12 @@ class ThreadRunner:
                         result = transactional.run(held, within, self._begun)
                     else:
                         result = within.run(handler.invoke, held.handle)
-                if result is not None:
-                    check_returned(handler.label, result)
         except BaseException as raised:
             error = raised
             if isinstance(error, ChildDied):
                 children.pop(handler, None)
+        if self.forked:
+            end_child(held)
         self._ended(held, result, error)
 
     def _begun(self, held: Held) -> None:

@@ -20,7 +20,7 @@ from rota.errors import LeaseLost, OutcomeUnknown
 from rota.sync.transaction import Transaction
 from rota.worker import plan
 from rota.worker.logs import DEBUG, ERROR, WARNING, item_fields, tell
-from rota.worker.outcomes import Snooze, check_returned
+from rota.worker.outcomes import Snooze, ran
 from rota.worker.sources import Held
 from rota.worker.turns import turns
 
@@ -58,7 +58,6 @@ def _run(held: Held, within: contextvars.Context, begun: Callable[[Held], None])
         _check_wanted(held)
         begun(held)
         result = within.run(handler.invoke, held.handle, tx)
-        check_returned(handler.label, result)
         _check_wanted(held)
         ours = _is_ours_to_ack(held, tx)
         if ours:
@@ -106,8 +105,6 @@ async def _arun(held: Held, timed_out: Callable[[Held], None]) -> Any:
         _check_wanted(held)
         result = await _within_time(held, tx, timed_out)
         _check_wanted(held)
-        assert held.handler is not None
-        check_returned(held.handler.label, result)
         ours = _is_ours_to_ack(held, tx)
         if ours:
             await held.handle.ack(*held.source.ack_arguments(held, result), tx=tx)
@@ -136,7 +133,7 @@ async def _within_time(held: Held, tx: AsyncTransaction, timed_out: Callable[[He
     if handler.timeout is not None:
         timer = asyncio.get_running_loop().call_later(handler.timeout, timed_out, held)
     try:
-        return await handler.invoke(held.handle, tx)
+        return ran(handler.label, await handler.invoke(held.handle, tx))
     finally:
         if timer is not None:
             timer.cancel()

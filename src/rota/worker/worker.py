@@ -191,8 +191,7 @@ class Worker:
 
         def decorate(function: F) -> F:
             with self._lock:
-                if self._runtime is not None:
-                    raise RuntimeError("this worker runs: name its handlers before")
+                self._check_idle("name its handlers before")
                 self._registry.add(kind, name, function, task, {**handling}, source)
             return function
 
@@ -201,8 +200,7 @@ class Worker:
     def bind(self, store: str | Store | AsyncStore) -> Worker:
         """Say, or say anew, which store to work on (a URL or an opened store); returns the worker itself."""
         with self._lock:
-            if self._runtime is not None:
-                raise RuntimeError("this worker runs: bind it to another store when it has ended")
+            self._check_idle("bind it to another store when it has ended")
             self._forget_stepper()
             if not isinstance(store, str) and not hasattr(store, "as_sync"):
                 raise TypeError(f"a worker's store is a URL or an opened store, got {store!r}")
@@ -212,8 +210,7 @@ class Worker:
     def configure(self, *, grace: Duration | None, worker_id: str | None) -> Worker:
         """Say anew what ``Worker(…)`` was told, as ``rota run`` does; no ``worker_id``: it stays. Returns itself."""
         with self._lock:
-            if self._runtime is not None:
-                raise RuntimeError("this worker runs: configure it when it has ended")
+            self._check_idle("configure it when it has ended")
             self._grace = None if grace is None else units.seconds(units.not_negative(grace, "grace"))
             if worker_id is not None:
                 self._worker_id = names.name(worker_id, "worker_id")
@@ -258,8 +255,8 @@ class Worker:
         ``/healthz``, ``/readyz`` and ``/metrics`` (Prometheus) until the run ends; 0: any free port, which
         ``health_address`` tells. A port that is taken is logged and tried again.
 
-        Raises ``RuntimeError`` when it runs already or has no store; ``TypeError`` or ``ValueError`` for a ``health``
-        that is no address; ``StoreClosed`` when its store was closed
+        Raises ``RuntimeError`` when it runs already, has no store, or a process for ``processes=True`` cannot start;
+        ``TypeError`` or ``ValueError`` for a ``health`` that is no address; ``StoreClosed`` when its store was closed
         meanwhile; ``SchemaMismatch``, ``ValueError`` and ``EngineUnavailable`` where the store cannot be worked on and
         waiting would not help (no such folder, not a database, no right). A store that is busy or cannot be reached is
         waited for.
@@ -272,9 +269,9 @@ class Worker:
         When its task is cancelled, handlers are cancelled, everything is given back, and the cancellation goes on.
         """
         address = None if health is None else parse_address(health)
+        loops.check_not_importing()
         with self._lock:
-            if self._runtime is not None or self._opening:
-                raise RuntimeError("this worker runs already")
+            self._check_idle("end that run before you begin another")
             if not self._registry.sources:
                 raise RuntimeError(_NO_HANDLERS)
             if self._store is None:
@@ -347,7 +344,7 @@ class Worker:
             self._runtime = runtime
         try:
             runtime.start()
-            await _until_ended(runtime)
+            await runtime.until_ended()
         finally:
             ears.forget()
             with self._lock:
@@ -415,10 +412,14 @@ class Worker:
         """
         return self._stepping().drain(advance, limit)
 
+    def _check_idle(self, instead: str) -> None:
+        # It runs from when it begins to open its store.
+        if self._runtime is not None or self._opening:
+            raise RuntimeError(f"this worker runs: {instead}")
+
     def _stepping(self) -> Stepper:
         with self._lock:
-            if self._runtime is not None:
-                raise RuntimeError("this worker runs: it is moved by step() or by run(), not by both")
+            self._check_idle("it is moved by step() or by run(), not by both")
             if self._stepper is None:
                 if self._store is None:
                     raise RuntimeError("this worker has no store: name one in Worker(…) or with worker.bind(…)")
@@ -454,24 +455,11 @@ class Worker:
                 self._lock.release()
             return
         self._lock = threading.Lock()
+        if self._runtime is not None:
+            self._runtime.forked()
         self._runtime = self._run_store = self._probes = None
         self._opening = False
         self._stop_asked = threading.Event()
 
     def __repr__(self) -> str:
         return f"<Worker {self._worker_id!r} {self.sources}>"
-
-
-async def _until_ended(runtime: Runtime) -> None:
-    """Cancelled meanwhile: stop now, wait for everything to be given back, then let the cancellation go on."""
-    cancelled: asyncio.CancelledError | None = None
-    while not runtime.ended.done():
-        try:
-            await asyncio.shield(runtime.ended)
-        except asyncio.CancelledError as error:
-            cancelled = error
-            runtime.orders.put("now")
-            runtime.orders.put("now")
-    runtime.join()
-    if cancelled is not None:
-        raise cancelled
