@@ -18,7 +18,7 @@ class Item:
     name: str | None = field(default=None, kw_only=True)
     delay: Duration | None = field(default=None, kw_only=True)
     run_at: Instant | None = field(default=None, kw_only=True)
-    priority: int = field(default=0, kw_only=True)
+    priority: int | None = field(default=0, kw_only=True)
     expires: Duration | None = field(default=None, kw_only=True)
     max_attempts: int | None = field(default=None, kw_only=True)
     visibility: Duration | None = field(default=None, kw_only=True)

@@ -42,11 +42,16 @@ def positive(value: Duration, name: str) -> int:
 
 
 def not_negative(value: Duration, name: str) -> int:
-    """A duration that must not be below zero (``nack`` delay, ``backoff_base``, retention, ``wait``)."""
+    """A duration that must not be below zero (``backoff_base``, retention)."""
     result = duration(value, name)
     if result < 0:
         raise ValueError(f"{name} must be 0 seconds or more, got {value!r}")
     return result
+
+
+def pause(value: Duration | None, name: str) -> int:
+    """A duration not below zero that is zero unless it is given (C6)."""
+    return 0 if value is None else not_negative(value, name)
 
 
 def instant(value: Instant, name: str) -> int:

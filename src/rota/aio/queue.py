@@ -84,7 +84,7 @@ class AsyncQueue(QueueBase[AsyncJob]):
         name: str | None = None,
         delay: Duration | None = None,
         run_at: Instant | None = None,
-        priority: int = 0,
+        priority: int | None = 0,
         expires: Duration | None = None,
         max_attempts: int | None = None,
         visibility: Duration | None = None,
@@ -122,25 +122,25 @@ class AsyncQueue(QueueBase[AsyncJob]):
         return self._woken(await self._call(self._engine.enqueue_many, jobs))
 
     async def claim_batch(
-        self, worker_id: str | None, n: int, *, visibility: Duration | None = None, wait: Duration = 0
+        self, worker_id: str | None, n: int, *, visibility: Duration | None = None, wait: Duration | None = 0
     ) -> list[AsyncJob]:
         """Up to ``n`` jobs in the order priority, ready time, id (Q4), waiting up to ``wait`` real seconds (X7)."""
         return self._jobs(await self._claim(worker_id, given.count(n), visibility, wait))
 
     async def claim_one(
-        self, worker_id: str | None = None, *, visibility: Duration | None = None, wait: Duration = 0
+        self, worker_id: str | None = None, *, visibility: Duration | None = None, wait: Duration | None = 0
     ) -> AsyncJob | None:
         """The next job, or ``None`` when there is none within ``wait`` real seconds."""
         claims = await self._claim(worker_id, 1, visibility, wait)
         return self._job(claims[0]) if claims else None
 
     async def _claim(
-        self, worker_id: str | None, n: int, visibility: Duration | None, wait: Duration
+        self, worker_id: str | None, n: int, visibility: Duration | None, wait: Duration | None
     ) -> list[JobClaim]:
         ask = self._ask(worker_id, n, visibility)
         if wait == 0 and type(wait) is int:
             return await self._claim_now(ask) if n else self._none()
-        pause = units.not_negative(wait, "wait")
+        pause = units.pause(wait, "wait")
         if not n:
             return self._none()
         return await waiting.adrive(self._core, self._address, pause, partial(self._claim_now, ask), self._next_due)
@@ -233,12 +233,12 @@ class AsyncQueue(QueueBase[AsyncJob]):
         """Bury every expired job of this queue, delete what retention is over for (Q12); how many were buried."""
         return await self._call(self._engine.sweep_expired)
 
-    async def peek(self, n: int = 10) -> list[JobRecord]:
+    async def peek(self, n: int | None = 10) -> list[JobRecord]:
         """What ``claim_batch`` would hand out now, in its order, without claiming."""
-        return [self._record(row) for row in await self._call(self._engine.peek, given.count(n))]
+        return [self._record(row) for row in await self._call(self._engine.peek, given.shown(n))]
 
     async def jobs(
-        self, state: ListedState | None = None, limit: int = 100, after: int | None = None
+        self, state: ListedState | None = None, limit: int | None = 100, after: int | None = None
     ) -> list[JobRecord]:
         """Jobs by id, those greater than ``after``; all states, or one of pending, processing, done, dead."""
         return [self._record(row) for row in await self._call(self._engine.jobs, *job_filter(state, limit, after))]
@@ -263,7 +263,7 @@ class AsyncQueue(QueueBase[AsyncJob]):
         """Lift the suspension. Whether that changed anything."""
         return self._woken(await self._call(self._engine.resume))
 
-    async def dead_letters(self, limit: int = 100, after: int | None = None) -> list[DeadJob]:
+    async def dead_letters(self, limit: int | None = 100, after: int | None = None) -> list[DeadJob]:
         """Dead letters by ``letter_id``, those greater than ``after`` (D2)."""
         rows = await self._call(self._engine.dead_letters, given.limit(limit), given.after(after))
         return [present.dead_job(row, self.name, self._codec) for row in rows]
@@ -275,7 +275,7 @@ class AsyncQueue(QueueBase[AsyncJob]):
         return await self._call(self._engine.purge_dead, *given.purge(ids, older_than))
 
     async def redrive(
-        self, ids: Iterable[int | DeadLetter] | Literal["all"], *, position: Position = "tail"
+        self, ids: Iterable[int | DeadLetter] | Literal["all"], *, position: Position | None = "tail"
     ) -> list[int]:
         """Make dead letters live again under their old ids (D3); ``position`` makes no difference to jobs."""
         redrive_position(position)

@@ -55,7 +55,9 @@ class AsyncLease(LeaseData):
         """Handled: remove the message, free the group. ``False``: the lease was lost (T6)."""
         return await self._transport.ack(self, tx=tx)  # type: ignore[no-any-return]
 
-    async def nack(self, delay: Duration = 0, *, error: str | BaseException | None = None, tx: Tx = None) -> bool:
+    async def nack(
+        self, delay: Duration | None = 0, *, error: str | BaseException | None = None, tx: Tx = None
+    ) -> bool:
         """Free the message for immediate retry, or park its group for ``delay`` seconds."""
         return await self._transport.nack(self, delay, error=error, tx=tx)  # type: ignore[no-any-return]
 
@@ -69,7 +71,7 @@ class AsyncLease(LeaseData):
         """Renew to now + ``visibility`` seconds under the same token; ``None``: the lease was lost."""
         return await self._transport.extend(self, visibility, tx=tx)  # type: ignore[no-any-return]
 
-    async def release(self, *, delay: Duration = 0, tx: Tx = None) -> bool:
+    async def release(self, *, delay: Duration | None = 0, tx: Tx = None) -> bool:
         """Give it back unworked: this delivery is not counted."""
         return await self._transport.release(self, delay=delay, tx=tx)  # type: ignore[no-any-return]
 
@@ -92,7 +94,7 @@ class AsyncTransport(TransportBase[AsyncLease]):
         self,
         group_id: str,
         event: Any,
-        priority: int = 0,
+        priority: int | None = 0,
         *,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
@@ -131,10 +133,10 @@ class AsyncTransport(TransportBase[AsyncLease]):
     async def claim(
         self,
         worker_id: str | None = None,
-        visibility: Duration = DEFAULT_VISIBILITY,
+        visibility: Duration | None = DEFAULT_VISIBILITY,
         min_priority: int | None = None,
         *,
-        wait: Duration = 0,
+        wait: Duration | None = 0,
     ) -> AsyncLease | None:
         """Lease the head of the group whose turn it is (T1-T4), waiting up to ``wait`` real seconds (X7)."""
         claims = await self._claim(worker_id, 1, visibility, min_priority, wait)
@@ -144,21 +146,26 @@ class AsyncTransport(TransportBase[AsyncLease]):
         self,
         worker_id: str | None,
         n: int,
-        visibility: Duration = DEFAULT_VISIBILITY,
+        visibility: Duration | None = DEFAULT_VISIBILITY,
         min_priority: int | None = None,
         *,
-        wait: Duration = 0,
+        wait: Duration | None = 0,
     ) -> list[AsyncLease]:
         """Up to ``n`` leases, each of another group; returns at the first non-empty result."""
         return self._leases(await self._claim(worker_id, given.count(n), visibility, min_priority, wait))
 
     async def _claim(
-        self, worker_id: str | None, n: int, visibility: Duration, min_priority: int | None, wait: Duration
+        self,
+        worker_id: str | None,
+        n: int,
+        visibility: Duration | None,
+        min_priority: int | None,
+        wait: Duration | None,
     ) -> list[LeaseClaim]:
         ask = self._ask(worker_id, n, visibility, min_priority)
         if wait == 0 and type(wait) is int:
             return await self._claim_now(ask) if n else self._none()
-        pause = units.not_negative(wait, "wait")
+        pause = units.pause(wait, "wait")
         if not n:
             return self._none()
         return await waiting.adrive(self._core, self._address, pause, partial(self._claim_now, ask), self._next_due)
@@ -187,10 +194,10 @@ class AsyncTransport(TransportBase[AsyncLease]):
         return noted_all(held, self._woken(await self._call(self._engine.ack_batch, claims)))
 
     async def nack(
-        self, lease: AsyncLease, delay: Duration = 0, *, error: str | BaseException | None = None, tx: Tx = None
+        self, lease: AsyncLease, delay: Duration | None = 0, *, error: str | BaseException | None = None, tx: Tx = None
     ) -> bool:
         """Free the message for immediate retry, or park its whole group for ``delay`` seconds."""
-        ask = units.not_negative(delay, "delay"), rules.clean_error(error)
+        ask = units.pause(delay, "delay"), rules.clean_error(error)
         claim = self._own(lease)
         if tx is not None:
             return await within.settle(self, tx, lease, "nack", claim, *ask)
@@ -240,9 +247,9 @@ class AsyncTransport(TransportBase[AsyncLease]):
             return self._extended(asked, await within.within(self, tx, "extend", claims, microseconds))
         return self._extended(asked, await self._call(self._engine.extend, claims, microseconds))
 
-    async def release(self, lease: AsyncLease, *, delay: Duration = 0, tx: Tx = None) -> bool:
+    async def release(self, lease: AsyncLease, *, delay: Duration | None = 0, tx: Tx = None) -> bool:
         """Give it back unworked (this delivery is not counted), at once or after ``delay`` seconds."""
-        pause = units.not_negative(delay, "delay")
+        pause = units.pause(delay, "delay")
         claim = self._own(lease)
         if tx is not None:
             return await within.settle(self, tx, lease, "release", claim, pause)
@@ -268,7 +275,9 @@ class AsyncTransport(TransportBase[AsyncLease]):
         """Delete dead letters and keys whose time is over; how many letters."""
         return await self._call(self._engine.sweep)
 
-    async def groups(self, state: GroupState | None = None, limit: int = 100, after: str | None = None) -> list[Group]:
+    async def groups(
+        self, state: GroupState | None = None, limit: int | None = 100, after: str | None = None
+    ) -> list[Group]:
         """Groups that have messages, by group id, those greater than ``after``."""
         return [present.group(row) for row in await self._call(self._engine.groups, *group_filter(state, limit, after))]
 
@@ -276,9 +285,9 @@ class AsyncTransport(TransportBase[AsyncLease]):
         """Counts, exact up to 10,000 and marked when capped; oldest ready age; next due time."""
         return present.transport_stats(await self._call(self._engine.stats))
 
-    async def peek(self, group_id: str, n: int = 10) -> list[Message]:
+    async def peek(self, group_id: str, n: int | None = 10) -> list[Message]:
         """The first ``n`` messages of a group in order, without claiming."""
-        rows = await self._call(self._engine.peek, required_group(group_id), given.count(n))
+        rows = await self._call(self._engine.peek, required_group(group_id), given.shown(n))
         return [present.message(row, self._codec) for row in rows]
 
     async def purge(self, group_id: str) -> int:
@@ -290,7 +299,7 @@ class AsyncTransport(TransportBase[AsyncLease]):
         return present.explanation(await self._call(self._engine.explain, required_group(group_id)))
 
     async def dead_letters(
-        self, limit: int = 100, after: int | None = None, *, group_id: str | None = None
+        self, limit: int | None = 100, after: int | None = None, *, group_id: str | None = None
     ) -> list[DeadMessage]:
         """Dead letters by ``letter_id``, those greater than ``after`` (D2)."""
         rows = await self._call(self._engine.dead_letters, given.limit(limit), given.after(after), group_name(group_id))
@@ -303,7 +312,7 @@ class AsyncTransport(TransportBase[AsyncLease]):
         return await self._call(self._engine.purge_dead, *given.purge(ids, older_than))
 
     async def redrive(
-        self, ids: Iterable[int | DeadLetter] | Literal["all"], *, position: Position = "tail"
+        self, ids: Iterable[int | DeadLetter] | Literal["all"], *, position: Position | None = "tail"
     ) -> list[int]:
         """Make dead letters live again at the tail of their groups or at their original place (D3); their seqs."""
         return self._woken(await self._call(self._engine.redrive, given.letters(ids), redrive_position(position)))

@@ -59,11 +59,16 @@ def after(value: int | None) -> int | None:
     return max(min(units.integer(value, "after"), _LARGEST), -1)
 
 
-def limit(value: int, name: str = "limit") -> int:
-    """A count; zero or less means nothing (C6), and more than an engine can count means all."""
-    return max(0, min(units.integer(value, name), _LARGEST))
+def limit(value: int | None) -> int:
+    """How many of a listing; zero or less means nothing (C6), and more than an engine can count means all."""
+    return 100 if value is None else count(value, "limit")
 
 
-def count(value: Any) -> int:
+def shown(value: int | None) -> int:
+    """The n of ``peek``."""
+    return 10 if value is None else count(value)
+
+
+def count(value: Any, name: str = "n") -> int:
     """The n of a batch (C6)."""
-    return limit(value, "n")
+    return max(0, min(units.integer(value, name), _LARGEST))

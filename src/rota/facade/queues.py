@@ -189,7 +189,7 @@ class QueueBase(Generic[J]):
         name: str | None = None,
         delay: Duration | None = None,
         run_at: Instant | None = None,
-        priority: int = 0,
+        priority: int | None = 0,
         expires: Duration | None = None,
         max_attempts: int | None = None,
         visibility: Duration | None = None,
@@ -207,7 +207,7 @@ class QueueBase(Generic[J]):
             None if name is None else names.name(name, "name"),
             None if delay is None else units.duration(delay, "delay"),
             None if run_at is None else units.instant(run_at, "run_at"),
-            priority if priority == 0 and type(priority) is int else units.priority(priority),
+            0 if priority is None or (priority == 0 and type(priority) is int) else units.priority(priority),
             None if expires is None else units.duration(expires, "expires"),
             None if key is None else names.name(key, "key"),
             None if headers is None else names.headers(headers),
@@ -364,6 +364,8 @@ def listed_state(state: Any) -> ListedState:
     return state  # type: ignore[return-value]
 
 
-def job_filter(state: ListedState | None, limit: int, after: int | None) -> tuple[ListedState | None, int, int | None]:
+def job_filter(
+    state: ListedState | None, limit: int | None, after: int | None
+) -> tuple[ListedState | None, int, int | None]:
     """The arguments of ``jobs``, checked."""
     return None if state is None else listed_state(state), ids.limit(limit), ids.after(after)

@@ -168,12 +168,12 @@ class TransportBase(Generic[L]):
     # -- In ------------------------------------------------------------------------------------------------------------
 
     def _new(
-        self, group_id: str, event: Any, priority: int, key: str | None, headers: Mapping[str, str] | None
+        self, group_id: str, event: Any, priority: int | None, key: str | None, headers: Mapping[str, str] | None
     ) -> tuple[str, Any, int, str | None, dict[str, str] | None]:
         return (
             names.name(group_id, "group_id"),
             event if self._codec is None else to_text(self._codec, event, self._core.max_payload_bytes),
-            priority if priority == 0 and type(priority) is int else units.priority(priority),
+            0 if priority is None or (priority == 0 and type(priority) is int) else units.priority(priority),
             None if key is None else names.name(key, "key"),
             None if headers is None else names.headers(headers),
         )
@@ -194,7 +194,7 @@ class TransportBase(Generic[L]):
         return messages
 
     def _ask(
-        self, worker_id: str | None, n: int, visibility: Duration, min_priority: int | None
+        self, worker_id: str | None, n: int, visibility: Duration | None, min_priority: int | None
     ) -> tuple[str, int, int, int | None]:
         known_worker, known_n, known_visibility, known_floor, checked = self._asked
         if (
@@ -300,15 +300,19 @@ class TransportBase(Generic[L]):
 _GROUP_STATES = ("ready", "leased", "parked", "suspended")
 
 
-def group_filter(state: GroupState | None, limit: int, after: str | None) -> tuple[GroupState | None, int, str | None]:
+def group_filter(
+    state: GroupState | None, limit: int | None, after: str | None
+) -> tuple[GroupState | None, int, str | None]:
     """The arguments of ``groups``, checked."""
     if state is not None:
         _one_of(state, "state", _GROUP_STATES)
     return state, ids.limit(limit), names.optional_name(after, "after")
 
 
-def redrive_position(value: Position) -> Position:
+def redrive_position(value: Position | None) -> Position:
     """The argument of ``redrive`` (D3)."""
+    if value is None:
+        return "tail"
     _one_of(value, "position", ("tail", "original"))
     return value
 

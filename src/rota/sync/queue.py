@@ -80,7 +80,7 @@ class Queue(QueueBase[Job]):
         name: str | None = None,
         delay: Duration | None = None,
         run_at: Instant | None = None,
-        priority: int = 0,
+        priority: int | None = 0,
         expires: Duration | None = None,
         max_attempts: int | None = None,
         visibility: Duration | None = None,
@@ -118,23 +118,25 @@ class Queue(QueueBase[Job]):
         return self._woken(self._engine.enqueue_many(jobs))
 
     def claim_batch(
-        self, worker_id: str | None, n: int, *, visibility: Duration | None = None, wait: Duration = 0
+        self, worker_id: str | None, n: int, *, visibility: Duration | None = None, wait: Duration | None = 0
     ) -> list[Job]:
         """Up to ``n`` jobs in the order priority, ready time, id (Q4), waiting up to ``wait`` real seconds (X7)."""
         return self._jobs(self._claim(worker_id, given.count(n), visibility, wait))
 
     def claim_one(
-        self, worker_id: str | None = None, *, visibility: Duration | None = None, wait: Duration = 0
+        self, worker_id: str | None = None, *, visibility: Duration | None = None, wait: Duration | None = 0
     ) -> Job | None:
         """The next job, or ``None`` when there is none within ``wait`` real seconds."""
         claims = self._claim(worker_id, 1, visibility, wait)
         return self._job(claims[0]) if claims else None
 
-    def _claim(self, worker_id: str | None, n: int, visibility: Duration | None, wait: Duration) -> list[JobClaim]:
+    def _claim(
+        self, worker_id: str | None, n: int, visibility: Duration | None, wait: Duration | None
+    ) -> list[JobClaim]:
         ask = self._ask(worker_id, n, visibility)
         if wait == 0 and type(wait) is int:
             return self._engine.claim(*ask) if n else self._none()
-        pause = units.not_negative(wait, "wait")
+        pause = units.pause(wait, "wait")
         if not n:
             return self._none()
         engine = self._engine
@@ -213,11 +215,13 @@ class Queue(QueueBase[Job]):
         """Bury every expired job of this queue, delete what retention is over for (Q12); how many were buried."""
         return self._engine.sweep_expired()
 
-    def peek(self, n: int = 10) -> list[JobRecord]:
+    def peek(self, n: int | None = 10) -> list[JobRecord]:
         """What ``claim_batch`` would hand out now, in its order, without claiming."""
-        return [self._record(row) for row in self._engine.peek(given.count(n))]
+        return [self._record(row) for row in self._engine.peek(given.shown(n))]
 
-    def jobs(self, state: ListedState | None = None, limit: int = 100, after: int | None = None) -> list[JobRecord]:
+    def jobs(
+        self, state: ListedState | None = None, limit: int | None = 100, after: int | None = None
+    ) -> list[JobRecord]:
         """Jobs by id, those greater than ``after``; all states, or one of pending, processing, done, dead."""
         return [self._record(row) for row in self._engine.jobs(*job_filter(state, limit, after))]
 
@@ -241,7 +245,7 @@ class Queue(QueueBase[Job]):
         """Lift the suspension. Whether that changed anything."""
         return self._woken(self._engine.resume())
 
-    def dead_letters(self, limit: int = 100, after: int | None = None) -> list[DeadJob]:
+    def dead_letters(self, limit: int | None = 100, after: int | None = None) -> list[DeadJob]:
         """Dead letters by ``letter_id``, those greater than ``after`` (D2)."""
         rows = self._engine.dead_letters(given.limit(limit), given.after(after))
         return [present.dead_job(row, self.name, self._codec) for row in rows]
@@ -252,7 +256,9 @@ class Queue(QueueBase[Job]):
         """Delete dead letters by letter id, all, or those at least ``older_than`` seconds old (D2). How many."""
         return self._engine.purge_dead(*given.purge(ids, older_than))
 
-    def redrive(self, ids: Iterable[int | DeadLetter] | Literal["all"], *, position: Position = "tail") -> list[int]:
+    def redrive(
+        self, ids: Iterable[int | DeadLetter] | Literal["all"], *, position: Position | None = "tail"
+    ) -> list[int]:
         """Make dead letters live again under their old ids (D3); ``position`` makes no difference to jobs."""
         redrive_position(position)
         return self._woken(self._engine.redrive(given.letters(ids)))

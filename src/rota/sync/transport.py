@@ -63,7 +63,7 @@ class Lease(LeaseData):
             noted(self, True)
         return True
 
-    def nack(self, delay: Duration = 0, *, error: str | BaseException | None = None, tx: Tx = None) -> bool:
+    def nack(self, delay: Duration | None = 0, *, error: str | BaseException | None = None, tx: Tx = None) -> bool:
         """Free the message for immediate retry, or park its group for ``delay`` seconds."""
         return self._transport.nack(self, delay, error=error, tx=tx)  # type: ignore[no-any-return]
 
@@ -75,7 +75,7 @@ class Lease(LeaseData):
         """Renew to now + ``visibility`` seconds under the same token; ``None``: the lease was lost."""
         return self._transport.extend(self, visibility, tx=tx)  # type: ignore[no-any-return]
 
-    def release(self, *, delay: Duration = 0, tx: Tx = None) -> bool:
+    def release(self, *, delay: Duration | None = 0, tx: Tx = None) -> bool:
         """Give it back unworked: this delivery is not counted."""
         return self._transport.release(self, delay=delay, tx=tx)  # type: ignore[no-any-return]
 
@@ -98,7 +98,7 @@ class Transport(TransportBase[Lease]):
         self,
         group_id: str,
         event: Any,
-        priority: int = 0,
+        priority: int | None = 0,
         *,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
@@ -135,10 +135,10 @@ class Transport(TransportBase[Lease]):
     def claim(
         self,
         worker_id: str | None = None,
-        visibility: Duration = DEFAULT_VISIBILITY,
+        visibility: Duration | None = DEFAULT_VISIBILITY,
         min_priority: int | None = None,
         *,
-        wait: Duration = 0,
+        wait: Duration | None = 0,
     ) -> Lease | None:
         """Lease the head of the group whose turn it is (T1-T4), waiting up to ``wait`` real seconds (X7)."""
         if type(wait) is int and wait == 0:
@@ -156,21 +156,26 @@ class Transport(TransportBase[Lease]):
         self,
         worker_id: str | None,
         n: int,
-        visibility: Duration = DEFAULT_VISIBILITY,
+        visibility: Duration | None = DEFAULT_VISIBILITY,
         min_priority: int | None = None,
         *,
-        wait: Duration = 0,
+        wait: Duration | None = 0,
     ) -> list[Lease]:
         """Up to ``n`` leases, each of another group; returns at the first non-empty result."""
         return self._leases(self._claim(worker_id, given.count(n), visibility, min_priority, wait))
 
     def _claim(
-        self, worker_id: str | None, n: int, visibility: Duration, min_priority: int | None, wait: Duration
+        self,
+        worker_id: str | None,
+        n: int,
+        visibility: Duration | None,
+        min_priority: int | None,
+        wait: Duration | None,
     ) -> list[LeaseClaim]:
         ask = self._ask(worker_id, n, visibility, min_priority)
         if wait == 0 and type(wait) is int:
             return self._engine.claim(*ask) if n else self._none()
-        pause = units.not_negative(wait, "wait")
+        pause = units.pause(wait, "wait")
         if not n:
             return self._none()
         engine = self._engine
@@ -193,10 +198,10 @@ class Transport(TransportBase[Lease]):
         return noted_all(held, self._woken(self._engine.ack_batch(claims)))
 
     def nack(
-        self, lease: Lease, delay: Duration = 0, *, error: str | BaseException | None = None, tx: Tx = None
+        self, lease: Lease, delay: Duration | None = 0, *, error: str | BaseException | None = None, tx: Tx = None
     ) -> bool:
         """Free the message for immediate retry, or park its whole group for ``delay`` seconds."""
-        ask = units.not_negative(delay, "delay"), rules.clean_error(error)
+        ask = units.pause(delay, "delay"), rules.clean_error(error)
         claim = self._own(lease)
         if tx is not None:
             return within.settle(self, tx, lease, "nack", claim, *ask)
@@ -237,9 +242,9 @@ class Transport(TransportBase[Lease]):
             return self._extended(asked, within.within(self, tx, "extend", claims, microseconds))
         return self._extended(asked, self._engine.extend(claims, microseconds))
 
-    def release(self, lease: Lease, *, delay: Duration = 0, tx: Tx = None) -> bool:
+    def release(self, lease: Lease, *, delay: Duration | None = 0, tx: Tx = None) -> bool:
         """Give it back unworked (this delivery is not counted), at once or after ``delay`` seconds."""
-        pause = units.not_negative(delay, "delay")
+        pause = units.pause(delay, "delay")
         claim = self._own(lease)
         if tx is not None:
             return within.settle(self, tx, lease, "release", claim, pause)
@@ -265,7 +270,7 @@ class Transport(TransportBase[Lease]):
         """Delete dead letters and keys whose time is over; how many letters."""
         return self._engine.sweep()
 
-    def groups(self, state: GroupState | None = None, limit: int = 100, after: str | None = None) -> list[Group]:
+    def groups(self, state: GroupState | None = None, limit: int | None = 100, after: str | None = None) -> list[Group]:
         """Groups that have messages, by group id, those greater than ``after``."""
         return [present.group(row) for row in self._engine.groups(*group_filter(state, limit, after))]
 
@@ -273,9 +278,9 @@ class Transport(TransportBase[Lease]):
         """Counts, exact up to 10,000 and marked when capped; oldest ready age; next due time."""
         return present.transport_stats(self._engine.stats())
 
-    def peek(self, group_id: str, n: int = 10) -> list[Message]:
+    def peek(self, group_id: str, n: int | None = 10) -> list[Message]:
         """The first ``n`` messages of a group in order, without claiming."""
-        rows = self._engine.peek(required_group(group_id), given.count(n))
+        rows = self._engine.peek(required_group(group_id), given.shown(n))
         return [present.message(row, self._codec) for row in rows]
 
     def purge(self, group_id: str) -> int:
@@ -287,7 +292,7 @@ class Transport(TransportBase[Lease]):
         return present.explanation(self._engine.explain(required_group(group_id)))
 
     def dead_letters(
-        self, limit: int = 100, after: int | None = None, *, group_id: str | None = None
+        self, limit: int | None = 100, after: int | None = None, *, group_id: str | None = None
     ) -> list[DeadMessage]:
         """Dead letters by ``letter_id``, those greater than ``after`` (D2)."""
         rows = self._engine.dead_letters(given.limit(limit), given.after(after), group_name(group_id))
@@ -299,6 +304,8 @@ class Transport(TransportBase[Lease]):
         """Delete dead letters by letter id, all, or those at least ``older_than`` seconds old (D2). How many."""
         return self._engine.purge_dead(*given.purge(ids, older_than))
 
-    def redrive(self, ids: Iterable[int | DeadLetter] | Literal["all"], *, position: Position = "tail") -> list[int]:
+    def redrive(
+        self, ids: Iterable[int | DeadLetter] | Literal["all"], *, position: Position | None = "tail"
+    ) -> list[int]:
         """Make dead letters live again at the tail of their groups or at their original place (D3); their seqs."""
         return self._woken(self._engine.redrive(given.letters(ids), redrive_position(position)))

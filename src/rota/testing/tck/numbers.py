@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rota.public import Item
 from rota.testing.clock import ManualClock
 from rota.testing.tck.base import Suite
 
@@ -114,6 +115,29 @@ class NumberClauses(Suite):
         queue = store.queue("q", visibility=None, max_attempts=None, backoff_base=None)
         record = queue.get_job(queue.enqueue(1, visibility=None, max_attempts=None))
         assert (record.visibility, record.max_attempts, record.backoff_base) == (300.0, 3, 5.0)
+
+    def test_C6_none_is_the_default_of_what_is_not_none(self, store: Any, clock: ManualClock) -> None:
+        """Also where the default is a number or a word: no priority, no wait, no delay, a page of the usual length."""
+        queue, transport = store.queue("q"), store.transport("t", poison=None, new_groups=None)
+        ids = [queue.enqueue(n, priority=None) for n in range(101)]
+        queue.enqueue_many([Item("other", priority=None)])
+        assert queue.get_job(ids[0]).priority == 0
+        assert len(queue.jobs(limit=None)) == 100
+        assert len(queue.peek(None)) == 10
+        assert queue.claim_one("w", wait=None).id == ids[0]
+        assert len(queue.claim_batch("w", 2, wait=None)) == 2
+        transport.publish("g", 1, None)
+        transport.publish_many([("g", 2, None), ("h", 3, None)])
+        assert [group.priority for group in transport.groups(limit=None)] == [0, 0]
+        assert len(transport.peek("g", None)) == 2
+        lease = transport.claim("w", None, wait=None)
+        assert transport.groups()[0].until == clock.now() + 30
+        assert lease.nack(None)
+        (lease,) = transport.claim_batch("w", 1, None, wait=None)
+        assert lease.release(delay=None)
+        lease = transport.claim("w")
+        assert lease.fail()
+        assert len(transport.dead_letters(limit=None)) == len(transport.redrive("all", position=None)) == 1
 
     @pytest.mark.parametrize("n", [0, -1, -(10**20)])
     def test_C6_n_of_zero_or_less_gives_nothing(self, store: Any, n: int) -> None:
