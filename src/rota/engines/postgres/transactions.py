@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from rota.engines.postgres.failures import did_nothing, is_lost
+from rota.engines.postgres.failures import READ_ONLY, did_nothing, is_lost, reads_only
 from rota.engines.postgres.loops import LoopSession, cancellation
 from rota.engines.postgres.notes import GroupNotes, JobNotes
 from rota.engines.postgres.running import BEGIN
@@ -240,6 +240,7 @@ class PostgresTransaction(Verbs):
         self._give = give
         self._process = os.getpid()
         self._is_over = False
+        self._only_reads = False
         self.connection = session.connection
 
     @property
@@ -300,6 +301,8 @@ class PostgresTransaction(Verbs):
         connection = self.connection
         # Whoever was given the connection may have set these.
         connection.row_factory = psycopg.rows.tuple_row
+        if self._only_reads:
+            self._session.close()
         self._give(self._session)
 
     def _whole(self) -> None:
@@ -336,6 +339,10 @@ class PostgresTransaction(Verbs):
     def _failure(self, error: Exception) -> Exception:
         if not isinstance(error, psycopg.Error):
             return error
+        if error.sqlstate == READ_ONLY:
+            self._only_reads = True
+            if reads_only(self.connection):
+                return self.engine.errors.unavailable(error)
         return self.engine.errors.in_transaction(error, lost=is_lost(error, self.connection))
 
     def on_commit(self, act: Callable[[], None]) -> None:
@@ -343,10 +350,12 @@ class PostgresTransaction(Verbs):
 
 
 def begin(engine: PostgresEngine) -> PostgresTransaction:
-    """Begin a transaction in this thread; on another connection if the first one turns out to be broken."""
+    """Begin a transaction in this thread; on another connection if the first one turns out to be of no more use."""
     pool = engine.held_pool
     session = pool.take()
     try:
+        if reads_only(session.connection):
+            session = pool.fresh(session)
         try:
             session.cursor.execute(BEGIN)
         except psycopg.Error as error:
@@ -364,6 +373,8 @@ async def abegin(engine: PostgresEngine) -> PostgresTransaction:
     pool = engine.held_loops.pool()
     session = await pool.take()
     try:
+        if reads_only(session.connection):
+            session = await pool.fresh(session)
         try:
             await session.cursor.execute(BEGIN)
         except psycopg.Error as error:

@@ -150,6 +150,17 @@ def _set_up(connection: sqlite3.Connection, path: str, durability: str, reading:
         execute("PRAGMA query_only = ON")
 
 
+def restore(cursor: sqlite3.Cursor) -> None:
+    """Make a connection that its user was given as it was. SQLite's error where a statement is left that writes."""
+    connection = cursor.connection
+    connection.row_factory = None
+    connection.text_factory = str
+    if connection.isolation_level is not None:
+        connection.isolation_level = None
+    cursor.execute("SAVEPOINT rota_probe")
+    cursor.execute("RELEASE rota_probe")
+
+
 def bring_up_to_date(connection: sqlite3.Connection, path: str, deadline: float) -> None:
     """Make or migrate the schema; several processes may do so at once. Raises Rota's errors only."""
     try:

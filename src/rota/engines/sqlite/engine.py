@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from rota import forks as all_forks
@@ -27,8 +28,9 @@ from rota.engines.sqlite.connecting import (
     inherit,
     patiently,
     prepare_file,
+    restore,
 )
-from rota.engines.sqlite.failures import is_busy, translated
+from rota.engines.sqlite.failures import is_busy, is_too_old, translated
 from rota.engines.sqlite.queue import SqliteQueue
 from rota.engines.sqlite.transactions import SqliteTransaction
 from rota.engines.sqlite.transport import SqliteTransport
@@ -140,13 +142,13 @@ class SqliteEngine:
     def _begin(self) -> sqlite3.Cursor:
         """The writer, in a write transaction. Under its lock."""
         if time.monotonic() >= self._look_at:
-            self._look_at_file()
+            self.look_at_file()
         cursor = self._writer or self._open_writer()
         try:
             try:
                 cursor.execute("BEGIN IMMEDIATE")
             except sqlite3.Error as error:
-                self._begin_patiently(cursor, error)
+                cursor = self._begin_patiently(cursor, error)
         except BaseException as error:
             self._roll_back(cursor)
             if isinstance(error, sqlite3.Error):
@@ -202,12 +204,11 @@ class SqliteEngine:
                 self._roll_back(cursor)
         finally:
             if cursor is self._writer:
-                # Whoever was given the connection may have set these.
-                connection = cursor.connection
-                connection.row_factory = None
-                connection.text_factory = str
-                if connection.isolation_level is not None:
-                    connection.isolation_level = None
+                try:
+                    restore(cursor)
+                except sqlite3.Error:
+                    # A statement of the caller's is left that writes: as long as it is, nothing can be committed here.
+                    self._discard(cursor)
             if self.closed:
                 self._close_connections()
             now = time.monotonic()
@@ -245,7 +246,7 @@ class SqliteEngine:
         if self.closed:
             raise self._store_closed()
         if self._reader is None or time.monotonic() >= self._look_at:
-            self._look_at_file()
+            self.look_at_file()
         if self._reader is None:
             self._reader = connect(self.path, self.durability, deadline, reading=True).cursor()
         return self._reader
@@ -276,13 +277,17 @@ class SqliteEngine:
                 "nothing was changed"
             )
 
-    def _begin_patiently(self, cursor: sqlite3.Cursor, error: sqlite3.Error) -> None:
-        if cursor.connection.in_transaction:
+    def _begin_patiently(self, cursor: sqlite3.Cursor, error: sqlite3.Error) -> sqlite3.Cursor:
+        if is_too_old(error):
+            # Whoever was given the connection has left a statement unfinished, which keeps it at what was there then.
+            self._discard(cursor)
+            cursor = self._open_writer()
+        elif cursor.connection.in_transaction:
             # An interrupt came between a statement and what would have ended its transaction.
             cursor.execute("ROLLBACK")
         elif not is_busy(error):
             raise error
-        patiently(lambda: cursor.execute("BEGIN IMMEDIATE"), time.monotonic() + self.busy_timeout)
+        return patiently(lambda: cursor.execute("BEGIN IMMEDIATE"), time.monotonic() + self.busy_timeout)
 
     def _roll_back(self, cursor: sqlite3.Cursor) -> None:
         """Leave the connection usable. SQLite may have rolled back by itself."""
@@ -298,10 +303,8 @@ class SqliteEngine:
             self._writer = None
         elif cursor is self._reader:
             self._reader = None
-        try:
+        with suppress(sqlite3.Error):
             cursor.connection.close()
-        except sqlite3.Error:
-            pass
 
     def _open_writer(self) -> sqlite3.Cursor:
         """Open the writer: at the start, in a forked child, after a failure."""
@@ -317,7 +320,7 @@ class SqliteEngine:
         self._writer = connection.cursor()
         return self._writer
 
-    def _look_at_file(self) -> None:
+    def look_at_file(self) -> None:
         """Now and then: what is written to a file that lost its name is lost, and who waits there waits for ever."""
         if not self.closed and self._file is not None and identity(self.path) != self._file:
             raise EngineUnavailable(
