@@ -17,6 +17,9 @@ import sqlalchemy
 import rota
 from postgres.server import Server
 
+from .lenders import Django
+from .workings import Place
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Any]:
@@ -35,6 +38,57 @@ def connect(tmp_path: Path) -> Iterator[Callable[..., sqlite3.Connection]]:
     yield new
     for connection in made:
         connection.close()
+
+
+# -- Behind a proxy ----------------------------------------------------------------------------------------------------
+
+
+class Traced:
+    """As ``wrapt`` makes them, with which OpenTelemetry and others stand before connections."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self.__dict__["__wrapped__"] = wrapped
+
+    @property
+    def __class__(self) -> Any:
+        return type(self.__wrapped__)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__wrapped__, name)
+
+
+def test_instrumented_connections(store: Any, connect: Any, postgres_url: str) -> None:
+    mine = connect()
+    assert type(Traced(mine)) is not sqlite3.Connection
+    store.queue("q").enqueue(1, tx=Traced(Traced(mine)))
+    mine.commit()
+    assert [job.payload for job in store.queue("q").peek()] == [1]
+
+    async def lend() -> None:
+        async with rota.aopen(postgres_url) as store:
+            lent = await asyncpg.connect(postgres_url)
+            async with lent.transaction():
+                await store.queue("q").enqueue(1, tx=Traced(lent))
+            await lent.close()
+            with psycopg.connect(postgres_url) as mine:
+                store.as_sync().queue("q").enqueue(2, tx=Traced(mine))
+            assert [job.payload for job in await store.queue("q").peek()] == [1, 2]
+
+    asyncio.run(lend())
+    with pytest.raises(TypeError, match=r"got .*Traced$"):
+        store.queue("q").enqueue(1, tx=Traced(object()))
+
+
+def test_instrumented_connections_of_django(tmp_path: Path, postgres_url: str) -> None:
+    rota.open(f"sqlite:///{tmp_path / 'store.db'}").close()
+    for url in (f"sqlite:///{tmp_path / 'store.db'}", postgres_url):
+        with Place(url, Django) as place:
+            place.lender.begin()
+            real, place.lender.tx.connection = place.lender.tx.connection, Traced(place.lender.tx.connection)
+            place.store.queue("q").enqueue(1, tx=place.lender.tx)
+            place.lender.tx.connection = real
+            place.lender.commit()
+            assert [job.payload for job in place.store.queue("q").peek()] == [1]
 
 
 # -- SQLite ------------------------------------------------------------------------------------------------------------

@@ -34,8 +34,9 @@ _NO_RIGHT = "42501"
 # Of these errors is said what they are, in a transaction too; all others just abort it.
 _TELLING = _FULL | _NO_SCHEMA | {_NO_RIGHT}
 READ_ONLY = "25006"
-# Said by a session that ends in good order: admin_shutdown, idle_session_timeout.
-_GOODBYES = frozenset({"57P01", "57P05"})
+# Said by a session that ends in good order: admin_shutdown, idle_session_timeout, idle_in_transaction_session_timeout,
+# transaction_timeout.
+_GOODBYES = frozenset({"57P01", "57P05", "25P03", "25P04"})
 
 
 def is_conflict(error: psycopg.Error) -> bool:
@@ -47,9 +48,9 @@ def did_nothing(error: psycopg.Error, answered: bool) -> bool:
     """Whether a session that is of no more use certainly did not commit the statement that showed it.
 
     The server answers before it commits: a goodbye that came without an answer before it was said in time. Those of a
-    crash are no goodbyes.
+    crash are no goodbyes. An error of the statement's own is an answer, whatever became of the session after it.
     """
-    return error.sqlstate == READ_ONLY or (not answered and error.sqlstate in _GOODBYES)
+    return error.diag.severity_nonlocalized == "ERROR" or (not answered and error.sqlstate in _GOODBYES)
 
 
 def is_lost(error: psycopg.Error, connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:

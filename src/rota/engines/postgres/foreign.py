@@ -46,6 +46,7 @@ _known: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDiction
 
 def adopt(engine: PostgresEngine, given: Any, *, asynchronous: bool) -> EngineTransaction:
     """The verbs on a connection; ``TypeError`` where it cannot lead to PostgreSQL."""
+    given = foreign.unwrapped(given)
     kind = foreign.recognise(given, engine.url, asynchronous=asynchronous)
     if kind.library == "psycopg":
         return AsyncPsycopg(engine, given) if asynchronous else Psycopg(engine, given)
@@ -207,9 +208,10 @@ class Django(Psycopg):
 
     def __init__(self, engine: PostgresEngine, given: Any) -> None:
         self._wrapper = foreign.django_wrapper(given)
-        if not isinstance(self._wrapper.connection, psycopg.Connection):
+        connection = foreign.unwrapped(self._wrapper.connection)
+        if not isinstance(connection, psycopg.Connection):
             raise foreign.other_engine(given, engine.url)
-        super().__init__(engine, self._wrapper.connection)
+        super().__init__(engine, connection)
 
     def _autocommits(self) -> bool:
         return foreign.django_autocommits(self._wrapper)

@@ -30,6 +30,7 @@ _WRITES_NOTHING = "DELETE FROM rota_jobs WHERE 0"
 
 def adopt(engine: SqliteEngine, given: Any, *, asynchronous: bool) -> EngineTransaction:
     """The verbs on a connection; ``TypeError`` where it cannot lead to a SQLite file."""
+    given = foreign.unwrapped(given)
     kind = foreign.recognise(given, engine.url, asynchronous=asynchronous)
     if kind.library == "sqlite3":
         return Borrowed(engine, given)
@@ -152,9 +153,10 @@ class Django(Borrowed):
 
     def __init__(self, engine: SqliteEngine, given: Any) -> None:
         self._wrapper = foreign.django_wrapper(given)
-        if not isinstance(self._wrapper.connection, sqlite3.Connection):
+        connection = foreign.unwrapped(self._wrapper.connection)
+        if not isinstance(connection, sqlite3.Connection):
             raise foreign.other_engine(given, engine.url)
-        super().__init__(engine, self._wrapper.connection)
+        super().__init__(engine, connection)
 
     def _begin(self, cursor: Any) -> None:
         foreign.check_django(self._wrapper, self.path)
