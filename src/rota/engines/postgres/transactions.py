@@ -50,6 +50,8 @@ class Verbs:
         self.runner = self
         self._views: dict[int, tuple[Any, Any]] = {}
         self._notes: list[JobNotes | GroupNotes] = []
+        # Notifications so far.
+        self._told = 0
         # Threads, or tasks, that use one transaction take turns.
         self._turns = Turns()
         self._loop_turn = asyncio.Lock()
@@ -185,7 +187,8 @@ class Verbs:
     @verb
     def notify(self, channel: str, payload: str | None) -> Op[None]:
         """Tell everyone who is subscribed, at commit (X6)."""
-        yield _NOTIFY, self.engine.notification(channel, payload)
+        yield _NOTIFY, self.engine.notification(channel, payload, self._told)
+        self._told += 1
 
     @verb
     def savepoint(self, name: str) -> Op[None]:
