@@ -284,6 +284,33 @@ def test_ended_by_a_statement_of_the_callers(tmp_path: Path) -> None:
         assert [one.payload for one in queue.peek()] == [3]
 
 
+@pytest.mark.parametrize("how", ["closed", "its own context manager"])
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_a_connection_that_its_borrower_closed(url: str, how: str) -> None:
+    """psycopg's context manager commits too: to say that it was rolled back would have all of it done twice."""
+    with rota.open(url) as store:
+        queue = store.queue("q")
+
+        def close(tx: Any) -> None:
+            if how == "closed":
+                tx.connection.close()
+            else:
+                with tx.connection:
+                    tx.connection.execute("SELECT 1")
+
+        def close_and_go_on(tx: Any) -> None:
+            close(tx)
+            queue.enqueue(1, tx=tx)
+
+        for act in (close, close_and_go_on):
+            with pytest.raises(rota.TransactionError, match="a statement of yours") as told:
+                in_transaction(store, act)
+            assert told.type is rota.TransactionError
+        queue.enqueue(2)
+        in_transaction(store, lambda tx: queue.enqueue(3, tx=tx))
+        assert [one.payload for one in queue.peek()] == [2, 3]
+
+
 def test_the_writer_is_as_it_was(tmp_path: Path) -> None:
     """Whatever the caller set on the connection is set back."""
     with rota.open(f"sqlite:///{tmp_path}/s.db") as store:

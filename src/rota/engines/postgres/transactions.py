@@ -318,10 +318,13 @@ class PostgresTransaction(Verbs):
     def _check(self) -> None:
         if os.getpid() != self._process:
             raise self._ended("it is the parent's of this forked process")
-        if self.connection.pgconn.transaction_status == TransactionStatus.IDLE:
+        connection = self.connection
+        # psycopg's own context manager commits, and closes.
+        closed = connection.closed and not connection.broken
+        if closed or connection.pgconn.transaction_status == TransactionStatus.IDLE:
             raise TransactionError(
-                f"{self.engine.url}: a statement of yours on tx.connection has ended this transaction; leave that to "
-                "the end of its block, or tx.rollback()"
+                f"{self.engine.url}: a statement of yours on tx.connection has ended this transaction, or closed it; "
+                "leave that to the end of its block, or tx.rollback()"
             )
 
     def _ended(self, why: str) -> TransactionAborted:
