@@ -6,12 +6,19 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 # Writes take turns at one connection anyway; the others read.
 _THREADS = 4
+
+
+def only_reads(verb: Method) -> Method:
+    """A verb that waits for no writer, and so must not wait for threads that do."""
+    verb.only_reads = True  # type: ignore[attr-defined]
+    return verb
 
 
 class Calls:

@@ -18,7 +18,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 from rota import forks as all_forks
 from rota.clock import wall_clock
 from rota.engines.sqlite import facts, forks
-from rota.engines.sqlite.calls import Calls
+from rota.engines.sqlite.calls import Calls, only_reads
 from rota.engines.sqlite.checkpoint import Checkpointer
 from rota.engines.sqlite.connecting import (
     bring_up_to_date,
@@ -32,6 +32,7 @@ from rota.engines.sqlite.connecting import (
 )
 from rota.engines.sqlite.failures import is_busy, is_too_old, translated
 from rota.engines.sqlite.queue import SqliteQueue
+from rota.engines.sqlite.subscribing import TableSubscription
 from rota.engines.sqlite.transactions import SqliteTransaction
 from rota.engines.sqlite.transport import SqliteTransport
 from rota.engines.sqlite.wake import SqliteWakeups
@@ -54,6 +55,8 @@ _GO_FIRST_LOOK = 0.0005
 # After a transaction the next one comes so much later, of the time that the former took, but at most twice what other
 # processes, who have to look again and again, sleep between two looks: else they would find it locked each time.
 _GAP_SHARE, _LONGEST_GAP = 0.05, 0.01
+# Readers take turns at one connection.
+_READING_THREADS = 2
 # How long closing waits for another process's checkpoint to end, in seconds.
 _CLOSING_PATIENCE = 5.0
 
@@ -113,8 +116,10 @@ class SqliteEngine:
         self._held_to_fork: list[threading.Lock] = []
         self.checkpointer = Checkpointer(self.path)
         self.calls = Calls()
-        # Of transactions alone, one thread: the others' may all be waiting for a transaction to end.
+        # The threads above may all be waiting for a transaction to end. So there is one for transactions alone, and for
+        # whatever else their holders call; and some for all who only read.
         self.held_calls = Calls(1)
+        self._reading_calls = Calls(_READING_THREADS)
 
     # -- Transactions ------------------------------------------------------------------------------------------------
 
@@ -357,10 +362,12 @@ class SqliteEngine:
         """A handle's queue; does no I/O."""
         return SqliteQueue(self, name)
 
+    @only_reads
     def transports(self) -> list[str]:
         """Names of the transports that exist, sorted."""
         return self.read(_names, STORE.transports)
 
+    @only_reads
     def queues(self) -> list[str]:
         """Names of the queues that exist, sorted."""
         return self.read(_names, STORE.queues)
@@ -375,16 +382,18 @@ class SqliteEngine:
 
     def acall(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run a verb in the engine's threads; it runs to its end even if its awaiting task is cancelled."""
-        if self.holders:
-            verb = self.holders.for_task(verb)
-        return self.calls.call(verb, *args, **kwargs)
+        if self.holders.here():
+            return self.held_calls.call(self.holders.for_task(verb), *args, **kwargs)
+        calls = self._reading_calls if getattr(verb, "only_reads", False) else self.calls
+        return calls.call(verb, *args, **kwargs)
 
     def acall_or_undo(self, verb: Callable[..., T], undo: Callable[[T], object], *args: Any) -> Awaitable[T]:
         """``acall`` for claims: when the awaiting task is cancelled, ``undo`` gets the verb's result."""
-        if self.holders:
-            verb = self.holders.for_task(verb)
+        if self.holders.here():
+            return self.held_calls.call_or_undo(self.holders.for_task(verb), undo, *args)
         return self.calls.call_or_undo(verb, undo, *args)
 
+    @only_reads
     def facts(self, *, check: bool = False) -> dict[str, Any]:
         """What ``rota doctor`` prints; ``check`` reads the whole file for damage."""
         with self._read_lock:
@@ -410,8 +419,8 @@ class SqliteEngine:
         finally:
             if held:
                 self.write_lock.release()
-        self.calls.close()
-        self.held_calls.close()
+        for calls in (self.calls, self.held_calls, self._reading_calls):
+            calls.close()
 
     def _close_connections(self) -> None:
         """Under both locks. The next verbs open new ones, unless the engine is closed."""
@@ -458,26 +467,6 @@ class SqliteEngine:
         self.holders.forked()
         self._listening.forked()
         self._start()
-
-
-class TableSubscription:
-    """``rota.contract.Subscription`` on the notifications in the database."""
-
-    def __init__(self, engine: SqliteEngine, channel: str) -> None:
-        self._engine = engine
-        self._channel = channel
-        self._last = engine.read(channels.newest)
-
-    def take(self) -> list[str | None]:
-        """The payloads that arrived since the last call, oldest first."""
-        taken: list[str | None] = []
-        while rows := self._engine.read(channels.after, self._channel, self._last):
-            self._last = rows[-1][0]
-            taken += [payload for _, payload in rows]
-        return taken
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def _weak_version(engine: SqliteEngine) -> Callable[[], int | None]:
