@@ -360,40 +360,6 @@ def test_cancelled_at_any_moment(any_url: str) -> None:
     asyncio.run(main())
 
 
-def test_reading_goes_on_however_many_wait_for_the_writer(tmp_path: Path) -> None:
-    """For whoever holds the transaction too, and what he must not do he is told at once: all share a few threads."""
-
-    async def main() -> None:
-        async with rota.aopen(f"sqlite:///{tmp_path}/s.db", busy_timeout=60) as store:
-            queue, transport = store.queue("q"), store.transport("t")
-            await queue.enqueue("first")
-            await transport.publish("g", "first")
-
-            async def write(number: int) -> None:
-                async with store.transaction() as tx:
-                    await queue.enqueue(number, tx=tx)
-
-            def reads() -> list[Any]:
-                return [queue.peek(), transport.peek("g"), queue.stats(), transport.groups(), store.queues()]
-
-            async with asyncio.timeout(30):
-                async with store.transaction() as tx:
-                    await queue.enqueue("mine", tx=tx)
-                    writers = [asyncio.ensure_future(write(number)) for number in range(5)]
-                    writers += [asyncio.ensure_future(queue.enqueue(number)) for number in range(5, 10)]
-                    await asyncio.sleep(0.3)
-                    for read in reads():
-                        await read
-                    await asyncio.gather(*reads())
-                    for refused in (queue.enqueue("no"), queue.claim_one("w"), queue.purge("pending")):
-                        with pytest.raises(rota.TransactionError):
-                            await refused
-                await asyncio.gather(*writers)
-            assert len(await queue.peek(20)) == 12
-
-    asyncio.run(main())
-
-
 def test_tasks_beside_it_are_not_refused(any_url: str) -> None:
     """Many tasks with transactions and plain verbs on one store."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from urllib.parse import quote
 
-from rota.engines.sqlite.failures import is_busy, not_made, translated
+from rota.engines.sqlite.failures import is_busy, is_too_old, not_made, translated
 from rota.errors import EngineUnavailable
 from rota.sql import migrate
 from rota.sql.drive import run
@@ -53,7 +53,7 @@ def patiently(attempt: Callable[[], T], deadline: float) -> T:
             return attempt()
         except sqlite3.Error as error:
             remaining = deadline - time.monotonic()
-            if remaining <= 0 or not is_busy(error):
+            if remaining <= 0 or not is_busy(error) or is_too_old(error):
                 raise
             time.sleep(min(pause * random.uniform(0.5, 1.0), remaining))
             pause = min(pause * 2, _LONGEST_WAIT)

@@ -192,7 +192,7 @@ class SqliteEngine:
 
     def abegin(self) -> Awaitable[SqliteTransaction]:
         """``begin`` in the engine's threads."""
-        return self.calls.call_or_undo(self.begin, SqliteTransaction.rollback)
+        return self.calls.call_or_undo(self.begin, SqliteTransaction.rollback, by=self.held_calls)
 
     def adopt(self, connection: Any, *, asynchronous: bool) -> Any:
         """A transaction on the caller's own connection (X4)."""
@@ -283,16 +283,21 @@ class SqliteEngine:
             )
 
     def _begin_patiently(self, cursor: sqlite3.Cursor, error: sqlite3.Error) -> sqlite3.Cursor:
-        if is_too_old(error):
-            # Whoever was given the connection has left a statement unfinished, which keeps it at what was there then.
-            self._discard(cursor)
-            cursor = self._open_writer()
-        elif cursor.connection.in_transaction:
+        if cursor.connection.in_transaction:
             # An interrupt came between a statement and what would have ended its transaction.
             cursor.execute("ROLLBACK")
         elif not is_busy(error):
             raise error
-        return patiently(lambda: cursor.execute("BEGIN IMMEDIATE"), time.monotonic() + self.busy_timeout)
+        deadline = time.monotonic() + self.busy_timeout
+        try:
+            return patiently(lambda: cursor.execute("BEGIN IMMEDIATE"), deadline)
+        except sqlite3.Error as later:
+            if not is_too_old(later):
+                raise
+        # Whoever was given the connection has left a statement unfinished, which keeps it at what was there then.
+        self._discard(cursor)
+        fresh = self._open_writer()
+        return patiently(lambda: fresh.execute("BEGIN IMMEDIATE"), deadline)
 
     def _roll_back(self, cursor: sqlite3.Cursor) -> None:
         """Leave the connection usable. SQLite may have rolled back by itself."""
