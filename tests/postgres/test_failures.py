@@ -16,6 +16,7 @@ import pytest
 import rota
 from postgres.proxy import proxy
 from postgres.server import Server
+from rota.engines.postgres.failures import did_nothing
 from rota.errors import (
     EngineBusy,
     EngineFull,
@@ -204,6 +205,20 @@ def test_a_connection_made_for_a_second_try_is_given_back(
         waiting.join(30)
         assert "lock timeout" in str(ends[0])
     assert job.ack()
+
+
+@pytest.mark.parametrize(
+    ("code", "refused"),
+    [("55P03", True), ("57014", True), ("23505", True), ("25006", True)]
+    + [("08006", False), ("57P02", False), ("58030", False), ("XX000", False)],
+)
+def test_what_the_server_refused_did_not_happen(postgres_url: str, code: str, refused: bool) -> None:
+    """Whatever became of the session right after. What a pooler or a crash says is no answer to the statement."""
+    with psycopg.connect(postgres_url) as mine, pytest.raises(psycopg.Error) as told:
+        mine.execute(f"DO $$ BEGIN RAISE EXCEPTION 'x' USING errcode = '{code}'; END $$".encode())
+    assert did_nothing(told.value, answered=False) is refused
+    assert did_nothing(told.value, answered=True) is refused
+    assert not did_nothing(psycopg.OperationalError("server closed the connection unexpectedly"), answered=False)
 
 
 def test_a_server_that_only_reads_is_left(

@@ -38,6 +38,9 @@ READ_ONLY = "25006"
 # transaction_timeout.
 _GOODBYES = frozenset({"57P01", "57P05", "25P03", "25P04"})
 
+# Of the connection, the operator, the system and the server itself, or of a pooler: they are no answers to statements.
+_NO_ANSWERS = ("08", "57P", "58", "XX")
+
 
 def is_conflict(error: psycopg.Error) -> bool:
     """Whether the same statement may succeed when repeated; nothing happened."""
@@ -50,7 +53,9 @@ def did_nothing(error: psycopg.Error, answered: bool) -> bool:
     The server answers before it commits: a goodbye that came without an answer before it was said in time. Those of a
     crash are no goodbyes. An error of the statement's own is an answer, whatever became of the session after it.
     """
-    return error.diag.severity_nonlocalized == "ERROR" or (not answered and error.sqlstate in _GOODBYES)
+    code = error.sqlstate or "08"
+    refused = error.diag.severity_nonlocalized == "ERROR" and not code.startswith(_NO_ANSWERS)
+    return refused or (not answered and code in _GOODBYES)
 
 
 def is_lost(error: psycopg.Error, connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
