@@ -209,8 +209,16 @@ def test_a_connection_made_for_a_second_try_is_given_back(
 
 @pytest.mark.parametrize(
     ("code", "refused"),
-    [("55P03", True), ("57014", True), ("23505", True), ("25006", True)]
-    + [("08006", False), ("57P02", False), ("58030", False), ("XX000", False)],
+    [
+        ("55P03", True),
+        ("57014", True),
+        ("23505", True),
+        ("25006", True),
+        ("08006", False),
+        ("57P02", False),
+        ("58030", False),
+        ("XX000", False),
+    ],
 )
 def test_what_the_server_refused_did_not_happen(postgres_url: str, code: str, refused: bool) -> None:
     """Whatever became of the session right after. What a pooler or a crash says is no answer to the statement."""
