@@ -16,6 +16,7 @@ import pytest
 import rota
 from postgres.proxy import proxy
 from postgres.server import Server
+from rota.engines.postgres.failures import did_nothing
 from rota.errors import (
     EngineBusy,
     EngineFull,
@@ -170,6 +171,84 @@ def test_refused_for_a_while(opener: Callable[..., Any], postgres_url: str) -> N
             queue.enqueue("y")
         assert time.monotonic() - began < 1.5
         time.sleep(0.05)
+
+
+def test_a_connection_made_for_a_second_try_is_given_back(
+    opener: Callable[..., Any],
+    postgres_url: str,
+    postgres_server: Server,
+    alter_database: Callable[[str, str], None],
+) -> None:
+    """Whatever the second try meets: else the pool would have one less, and in the end none."""
+    store = opener(postgres_url, pool_size=1, notify=False)
+    queue = store.queue("q")
+    queue.enqueue("x")
+    job = queue.claim_one("w")
+    alter_database(postgres_url, "SET lock_timeout = '100ms'")
+    with psycopg.connect(postgres_url, options="-c lock_timeout=0") as mine:
+        mine.execute("SELECT FROM rota.jobs FOR UPDATE")
+        ends: list[BaseException] = []
+
+        def ack() -> None:
+            try:
+                job.ack()
+            except EngineBusy as error:
+                ends.append(error)
+
+        waiting = threading.Thread(target=ack)
+        waiting.start()
+        name = database(postgres_url)
+        blocked = f"SELECT 1 FROM pg_stat_activity WHERE datname = '{name}' AND wait_event_type = 'Lock'"
+        while not postgres_server.execute(blocked):
+            time.sleep(0.01)
+        postgres_server.terminate_sessions(name, keep=(mine.info.backend_pid,))
+        waiting.join(30)
+        assert "lock timeout" in str(ends[0])
+    assert job.ack()
+
+
+@pytest.mark.parametrize(
+    ("code", "refused"),
+    [
+        ("55P03", True),
+        ("57014", True),
+        ("23505", True),
+        ("25006", True),
+        ("08006", False),
+        ("57P02", False),
+        ("58030", False),
+        ("XX000", False),
+    ],
+)
+def test_what_the_server_refused_did_not_happen(postgres_url: str, code: str, refused: bool) -> None:
+    """Whatever became of the session right after. What a pooler or a crash says is no answer to the statement."""
+    with psycopg.connect(postgres_url) as mine, pytest.raises(psycopg.Error) as told:
+        mine.execute(f"DO $$ BEGIN RAISE EXCEPTION 'x' USING errcode = '{code}'; END $$".encode())
+    assert did_nothing(told.value, answered=False) is refused
+    assert did_nothing(told.value, answered=True) is refused
+    assert not did_nothing(psycopg.OperationalError("server closed the connection unexpectedly"), answered=False)
+
+
+def test_a_server_that_only_reads_is_left(
+    opener: Callable[..., Any], postgres_url: str, alter_database: Callable[[str, str], None]
+) -> None:
+    """As after a failover: connections to the old primary, a standby by now, would stay there for ever."""
+    alter_database(postgres_url, "SET default_transaction_read_only = on")
+    store = opener(postgres_url, pool_size=1, busy_timeout=1)
+    queue = store.queue("q")
+
+    def commit() -> None:
+        with store.transaction() as tx:
+            queue.enqueue("in a transaction", tx=tx)
+
+    for act in (lambda: queue.enqueue("x"), lambda: store.transport("t").publish("g", 1), commit):
+        with pytest.raises(EngineUnavailable, match=r"read-only transaction \(25006\): nothing was changed"):
+            act()
+    alter_database(postgres_url, "RESET default_transaction_read_only")
+    queue.enqueue("x")
+    commit()
+    store.transport("t").publish("g", 1)
+    assert [job.payload for job in queue.peek(9)] == ["x", "in a transaction"]
 
 
 # -- Conflicts -------------------------------------------------------------------------------------------------------

@@ -181,6 +181,35 @@ def test_an_old_server_is_refused(postgres_url: str, monkeypatch: pytest.MonkeyP
         rota.open(postgres_url)
 
 
+@pytest.mark.parametrize("encoding", ["LATIN1", "EUC_JP"])
+def test_a_database_that_cannot_hold_all_text_is_refused(postgres_server: Server, encoding: str) -> None:
+    name = "of_" + encoding.lower()
+    postgres_server.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LOCALE 'C'")
+    try:
+        with pytest.raises(EngineUnavailable, match=f"'{name}' keeps text in {encoding}.*UTF8"):
+            rota.open(postgres_server.dsn(name), migrate=True)
+    finally:
+        postgres_server.drop_database(name)
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "UTF8"])
+def test_text_is_the_same_whatever_the_url_says_of_its_encoding(postgres_server: Server, encoding: str) -> None:
+    name = "of_" + encoding.lower()
+    postgres_server.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LOCALE 'C'")
+    try:
+        for end in ("", "?client_encoding=latin1", "?client_encoding=SQL_ASCII"):
+            with rota.open(postgres_server.dsn(name) + end, migrate=True) as store:
+                queue = store.queue("日本")
+                queue.enqueue("€ 😀", name="é")
+                job = queue.claim_one("w")
+                assert (job.payload, job.name) == ("€ 😀", "é")
+                assert job.fail("日本")
+                assert queue.dead_letters(9)[-1].last_error == "日本"
+                assert store.queues() == ["日本"]
+    finally:
+        postgres_server.drop_database(name)
+
+
 # -- Out of reach ----------------------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import rota
 from postgres.proxy import Proxy
+from postgres.server import Server
 from rota.testing.colours import Colour
 
 
@@ -71,6 +72,26 @@ def test_cut_before_the_commit_nothing_happened(colour: Colour, proxy: Proxy) ->
             in_transaction(store, lambda tx, then=then: (act(tx), then(tx)))
     in_transaction(store, lambda tx: queue.enqueue("second", tx=tx))
     assert [one.payload for one in queue.peek()] == ["first", "second"]
+
+
+def test_idle_for_too_long_is_not_committed(
+    postgres_url: str, postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's goodbye may cross the COMMIT on its way: it was said before, so nothing is left open."""
+    monkeypatch.setattr("rota.engines.postgres.transactions.is_alive", lambda connection: True)
+    with rota.open(postgres_url, notify=False) as store:
+        queue = store.queue("q")
+
+        def idle(tx: Any) -> None:
+            queue.enqueue(1, tx=tx)
+            tx.connection.execute("SET LOCAL idle_in_transaction_session_timeout = 50")
+            there = f"SELECT 1 FROM pg_stat_activity WHERE pid = {tx.connection.info.backend_pid}"
+            while postgres_server.execute(there):
+                time.sleep(0.02)
+
+        with pytest.raises(rota.TransactionAborted, match="idle-in-transaction timeout"):
+            in_transaction(store, idle)
+        assert queue.peek() == []
 
 
 def test_a_failed_statement_is_never_committed_silently(colour: Colour, postgres_url: str) -> None:
@@ -261,6 +282,33 @@ def test_ended_by_a_statement_of_the_callers(tmp_path: Path) -> None:
             in_transaction(store, act)
         queue.enqueue(3)
         assert [one.payload for one in queue.peek()] == [3]
+
+
+@pytest.mark.parametrize("how", ["closed", "its own context manager"])
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_a_connection_that_its_borrower_closed(url: str, how: str) -> None:
+    """psycopg's context manager commits too: to say that it was rolled back would have all of it done twice."""
+    with rota.open(url) as store:
+        queue = store.queue("q")
+
+        def close(tx: Any) -> None:
+            if how == "closed":
+                tx.connection.close()
+            else:
+                with tx.connection:
+                    tx.connection.execute("SELECT 1")
+
+        def close_and_go_on(tx: Any) -> None:
+            close(tx)
+            queue.enqueue(1, tx=tx)
+
+        for act in (close, close_and_go_on):
+            with pytest.raises(rota.TransactionError, match="a statement of yours") as told:
+                in_transaction(store, act)
+            assert told.type is rota.TransactionError
+        queue.enqueue(2)
+        in_transaction(store, lambda tx: queue.enqueue(3, tx=tx))
+        assert [one.payload for one in queue.peek()] == [2, 3]
 
 
 def test_the_writer_is_as_it_was(tmp_path: Path) -> None:

@@ -42,13 +42,26 @@ _KINDS = {
 }
 
 
-def recognise(given: Any, url: str, *, asynchronous: bool) -> Kind:
-    """What ``tx=`` was given. ``TypeError`` for what is no connection, or one of the other colour."""
+def unwrapped(given: Any) -> Any:
+    """What instrumentation (OpenTelemetry's, say) has put a proxy before: its own is found in ``__wrapped__``."""
+    inner = given
+    while _kind(inner) is None and (behind := getattr(inner, "__wrapped__", None)) is not None:
+        inner = behind
+    return given if _kind(inner) is None else inner
+
+
+def _kind(given: Any) -> Kind | None:
     for cls in type(given).__mro__:
         kind = _KINDS.get((cls.__module__.partition(".")[0], cls.__name__))
         if kind is not None:
-            break
-    else:
+            return kind
+    return None
+
+
+def recognise(given: Any, url: str, *, asynchronous: bool) -> Kind:
+    """What ``tx=`` was given. ``TypeError`` for what is no connection, or one of the other colour."""
+    kind = _kind(given)
+    if kind is None:
         raise TypeError(f"tx= takes {ACCEPTED}; got {type(given).__module__}.{type(given).__qualname__}")
     if kind.asynchronous is not asynchronous:
         mine, other = ("async", "sync") if asynchronous else ("sync", "async")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
+
+import pytest
 
 from rota.engines.sqlite import checkpoint
 from rota.records import NewJob
@@ -60,3 +63,18 @@ def test_nobody_checkpoints_while_another_does(engine, path) -> None:
     churn(engine, 40)
     assert os.stat(path).st_size > size
     os.close(other)
+
+
+@pytest.mark.parametrize("made_before", [False, True])
+def test_the_lock_is_for_whoever_may_write_the_database(opening, path, made_before: bool) -> None:
+    """As SQLite's own files beside it: another user's worker, which could not open it, would let the log grow."""
+    opening().close()
+    if made_before:
+        assert stat.S_IMODE(os.stat(path + "-lock").st_mode) == 0o600
+    else:
+        os.unlink(path + "-lock")
+    os.chmod(path, 0o660)
+    engine = opening()
+    churn(engine, 40)
+    for end in ("-lock", "-wal", "-shm"):
+        assert stat.S_IMODE(os.stat(path + end).st_mode) == 0o660, end

@@ -13,6 +13,8 @@ from rota.engines.postgres.sessions import prepare
 from rota.errors import EngineUnavailable
 
 OLDEST = 140000
+# Databases' encodings that hold all text; SQL_ASCII keeps bytes as they come.
+_ENCODINGS = (b"UTF8", b"SQL_ASCII")
 
 # A connection whose other end fell silent is given up by the operating system, not waited on for hours. Milliseconds
 # without an acknowledgement; seconds of idleness before the first probe, between probes, and probes.
@@ -27,9 +29,9 @@ class Connector:
         self._options: dict[str, Any] = {
             **_WATCHFUL,
             "application_name": "rota",
-            # Text is UTF-8 in whatever encoding the database keeps it; sent when connecting, so poolers keep it too.
-            "client_encoding": "UTF8",
             **address.options,
+            # Whatever the URL says; sent when connecting, so poolers keep it too.
+            "client_encoding": "UTF8",
         }
         self._options.setdefault("connect_timeout", max(1, round(connect_timeout)))
         # Prepared statements live in the server's session, which a transaction-mode pooler changes.
@@ -66,6 +68,13 @@ class Connector:
         if version < OLDEST:
             raise EngineUnavailable(
                 f"PostgreSQL {version // 10_000}.{version % 10_000} is too old: Rota needs {OLDEST // 10_000} or newer",
+                lasting=True,
+            )
+        encoding = connection.pgconn.parameter_status(b"server_encoding")
+        if encoding is not None and encoding not in _ENCODINGS:
+            raise EngineUnavailable(
+                f"the database {connection.info.dbname!r} keeps text in {encoding.decode()}, which cannot hold all of "
+                "it (P1, D4): Rota needs one made with ENCODING 'UTF8'",
                 lasting=True,
             )
         prepare(connection, self._threshold)

@@ -203,9 +203,9 @@ class PostgresEngine:
         """Tell everyone who is subscribed (X6), by NOTIFY."""
         yield _NOTIFY, self.notification(channel, payload)
 
-    def notification(self, channel: str, payload: str | None) -> tuple[str, str]:
+    def notification(self, channel: str, payload: str | None, number: int = 0) -> tuple[str, str]:
         """What is said to NOTIFY."""
-        return self._listening.channel, notification(channel, payload)
+        return self._listening.channel, notification(channel, payload, number)
 
     @verb
     def send(self, addresses: list[str]) -> Op[int]:

@@ -33,9 +33,13 @@ _SESSION_OVER = frozenset({"57P01", "57P02", "57P04", "57P05", "57P03"})
 _NO_RIGHT = "42501"
 # Of these errors is said what they are, in a transaction too; all others just abort it.
 _TELLING = _FULL | _NO_SCHEMA | {_NO_RIGHT}
-_READ_ONLY = "25006"
-# Said by a session that ends in good order: admin_shutdown, idle_session_timeout.
-_GOODBYES = frozenset({"57P01", "57P05"})
+READ_ONLY = "25006"
+# Said by a session that ends in good order: admin_shutdown, idle_session_timeout, idle_in_transaction_session_timeout,
+# transaction_timeout.
+_GOODBYES = frozenset({"57P01", "57P05", "25P03", "25P04"})
+
+# Of the connection, the operator, the system and the server itself, or of a pooler: they are no answers to statements.
+_NO_ANSWERS = ("08", "57P", "58", "XX")
 
 
 def is_conflict(error: psycopg.Error) -> bool:
@@ -44,17 +48,26 @@ def is_conflict(error: psycopg.Error) -> bool:
 
 
 def did_nothing(error: psycopg.Error, answered: bool) -> bool:
-    """Whether a session that ended under a statement certainly did not commit it.
+    """Whether a session that is of no more use certainly did not commit the statement that showed it.
 
     The server answers before it commits: a goodbye that came without an answer before it was said in time. Those of a
-    crash are no goodbyes.
+    crash are no goodbyes. An error of the statement's own is an answer, whatever became of the session after it.
     """
-    return not answered and error.sqlstate in _GOODBYES
+    code = error.sqlstate or "08"
+    refused = error.diag.severity_nonlocalized == "ERROR" and not code.startswith(_NO_ANSWERS)
+    return refused or (not answered and code in _GOODBYES)
 
 
 def is_lost(error: psycopg.Error, connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
-    """Whether the connection is gone, so that nobody knows how far the server got."""
-    return connection.closed or error.sqlstate in _SESSION_OVER
+    """Whether the connection is of no more use: gone, so that nobody knows how far the server got, or left at a server
+    that only reads now, as after a failover, where it would stay for ever."""
+    return connection.closed or error.sqlstate in _SESSION_OVER or error.sqlstate == READ_ONLY
+
+
+def reads_only(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
+    """Whether the server says of itself, or of this database, that it only reads."""
+    told = connection.pgconn.parameter_status
+    return b"on" in (told(b"in_hot_standby"), told(b"default_transaction_read_only"))
 
 
 class Translator:
@@ -109,7 +122,7 @@ class Translator:
                 ),
                 error,
             )
-        if code == _READ_ONLY:
+        if code == READ_ONLY:
             return self.misused(error)
         if not lost and code in _TELLING:
             return self.refused(error)

@@ -46,6 +46,7 @@ _known: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDiction
 
 def adopt(engine: PostgresEngine, given: Any, *, asynchronous: bool) -> EngineTransaction:
     """The verbs on a connection; ``TypeError`` where it cannot lead to PostgreSQL."""
+    given = foreign.unwrapped(given)
     kind = foreign.recognise(given, engine.url, asynchronous=asynchronous)
     if kind.library == "psycopg":
         return AsyncPsycopg(engine, given) if asynchronous else Psycopg(engine, given)
@@ -83,7 +84,7 @@ class Borrowed(Verbs):
         if _known.get(self._driver()) == self.engine.whereabouts():
             return
         block, values = next(self.engine.where.op())
-        here = tuple(self._reply(block, values)[0])
+        here = _place(self._reply(block, values)[0])
         # The server may have been restarted since the engine asked.
         if here not in (self.engine.whereabouts(), self.engine.whereabouts(again=True)):
             raise self._elsewhere(here)
@@ -94,7 +95,7 @@ class Borrowed(Verbs):
         if _known.get(self._driver()) == await self.engine.awhereabouts():
             return
         block, values = next(self.engine.where.op())
-        here = tuple((await self._areply(block, values))[0])
+        here = _place((await self._areply(block, values))[0])
         if here != await self.engine.awhereabouts() and here != await self.engine.awhereabouts(again=True):
             raise self._elsewhere(here)
         _known[self._driver()] = here
@@ -169,6 +170,15 @@ class Psycopg(Borrowed):
     def _autocommits(self) -> bool:
         return bool(self.connection.autocommit)
 
+    def _check_begun(self) -> None:
+        super()._check_begun()
+        told = self.connection.pgconn.parameter_status
+        if told(b"server_encoding") == b"SQL_ASCII" and told(b"client_encoding") not in (b"UTF8", b"SQL_ASCII"):
+            raise TransactionError(
+                f"{self.engine.url}: tx= is a connection with the client_encoding "
+                f"{self.connection.info.encoding}, in a database that keeps bytes as they come: there Rota needs UTF8"
+            )
+
     def _cursor(self) -> Any:
         # Of our own: the connection's row factory does not count.
         return self._cursors(self.connection, row_factory=tuple_row)
@@ -198,9 +208,10 @@ class Django(Psycopg):
 
     def __init__(self, engine: PostgresEngine, given: Any) -> None:
         self._wrapper = foreign.django_wrapper(given)
-        if not isinstance(self._wrapper.connection, psycopg.Connection):
+        connection = foreign.unwrapped(self._wrapper.connection)
+        if not isinstance(connection, psycopg.Connection):
             raise foreign.other_engine(given, engine.url)
-        super().__init__(engine, self._wrapper.connection)
+        super().__init__(engine, connection)
 
     def _autocommits(self) -> bool:
         return foreign.django_autocommits(self._wrapper)
@@ -306,6 +317,11 @@ class Alchemy(Borrowed):
 
     def on_commit(self, act: Callable[[], None]) -> None:
         self._lent.on_commit(self._acting(act))
+
+
+def _place(row: Any) -> tuple[Any, ...]:
+    """What the engine's own connections say; psycopg gives bytes where the connection's encoding is SQL_ASCII."""
+    return tuple(value.decode() if isinstance(value, bytes) else value for value in row)
 
 
 def _names(error: Exception) -> set[str]:

@@ -1,7 +1,7 @@
 """Wake-ups and channels across processes (X6, X7): LISTEN on a connection of its own, in one thread per engine.
 
-What arrives: ``w`` + the sender's mark + a hash of an address, ``n`` + a hash of a channel + the payload, ``t`` + a
-mark when the listener tests itself. Sizes are fixed but for a channel's payload.
+What arrives: ``w`` + the sender's mark + a hash of an address, ``n`` + a hash of a channel + a number + the payload,
+``t`` + a mark when the listener tests itself. Sizes are fixed but for a channel's number and payload.
 
 A listener holds a shared advisory lock, by which senders see that somebody listens. It belongs to the session, so it
 cannot outlive its listener; a row somewhere would have to be refreshed, and could.
@@ -53,9 +53,12 @@ def hashed(address: str) -> str:
     return blake2b(address.encode(), digest_size=8).hexdigest()
 
 
-def notification(channel: str, payload: str | None) -> str:
-    """What is sent for a channel; at most 7,018 bytes of the 8,000 there may be."""
-    return f"n{hashed(channel_address(channel))}{'-' if payload is None else '+' + payload}"
+def notification(channel: str, payload: str | None, number: int = 0) -> str:
+    """What is sent for a channel; at most 7,037 bytes of the 8,000 there may be.
+
+    ``number``: which one of its transaction it is. Of those that say the same the server passes on one.
+    """
+    return f"n{hashed(channel_address(channel))}{number or ''}{'-' if payload is None else '+' + payload}"
 
 
 class PostgresWakeups(Wakeups):
@@ -135,8 +138,9 @@ class PostgresWakeups(Wakeups):
         elif kind == "n":
             with self._lock:
                 address, queues = self._subscribed.get(rest[:16], ("", []))
+                told = rest[16:].lstrip("0123456789")
                 for queue in queues:
-                    queue.put(rest[17:] if rest[16:17] == "+" else None)
+                    queue.put(told[1:] if told[:1] == "+" else None)
             if address:
                 self.wake_here(address)
 

@@ -109,17 +109,24 @@ class Runner:
         self, session: Session, block: Block, values: Any, reading: bool, error: psycopg.Error
     ) -> tuple[Session, Any]:
         retrying = _Retrying(self.errors, reading)
-        while True:
-            at_stake = not did_nothing(error, session.cursor.answered)
-            pause = retrying.after(error, is_lost(error, session.connection), at_stake=at_stake)
-            if pause is None:
-                session = self.pool.fresh(session)
-            else:
-                time.sleep(pause)
-            try:
-                return session, self.reply(session, block, values)
-            except psycopg.Error as next_error:
-                error = next_error
+        first = session
+        try:
+            while True:
+                at_stake = not did_nothing(error, session.cursor.answered)
+                pause = retrying.after(error, is_lost(error, session.connection), at_stake=at_stake)
+                if pause is None:
+                    session = self.pool.fresh(session)
+                else:
+                    time.sleep(pause)
+                try:
+                    return session, self.reply(session, block, values)
+                except psycopg.Error as next_error:
+                    error = next_error
+        except BaseException:
+            if session is not first:
+                # The caller does not know of it.
+                self.pool.give(session)
+            raise
 
     def _run_transaction(self, verb: BoundVerb[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         retrying = _Retrying(self.errors, verb.reading)
@@ -221,17 +228,24 @@ class Runner:
         self, session: LoopSession, block: Block, values: Any, reading: bool, error: psycopg.Error
     ) -> tuple[LoopSession, Any]:
         retrying = _Retrying(self.errors, reading)
-        while True:
-            at_stake = not did_nothing(error, session.cursor.answered)
-            pause = retrying.after(error, is_lost(error, session.connection), at_stake=at_stake)
-            if pause is None:
-                session = await self.loops.pool().fresh(session)
-            else:
-                await asyncio.sleep(pause)
-            try:
-                return session, await self.areply(session, block, values)
-            except psycopg.Error as next_error:
-                error = next_error
+        first = session
+        try:
+            while True:
+                at_stake = not did_nothing(error, session.cursor.answered)
+                pause = retrying.after(error, is_lost(error, session.connection), at_stake=at_stake)
+                if pause is None:
+                    session = await self.loops.pool().fresh(session)
+                else:
+                    await asyncio.sleep(pause)
+                try:
+                    return session, await self.areply(session, block, values)
+                except psycopg.Error as next_error:
+                    error = next_error
+        except BaseException:
+            if session is not first:
+                # The caller does not know of it.
+                self.loops.pool().give(session)
+            raise
 
     async def _arun_transaction(self, verb: BoundVerb[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         retrying = _Retrying(self.errors, verb.reading)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from rota.engines.postgres.failures import did_nothing, is_lost
+from rota.engines.postgres.failures import READ_ONLY, did_nothing, is_lost, reads_only
 from rota.engines.postgres.loops import LoopSession, cancellation
 from rota.engines.postgres.notes import GroupNotes, JobNotes
 from rota.engines.postgres.running import BEGIN
@@ -50,6 +50,8 @@ class Verbs:
         self.runner = self
         self._views: dict[int, tuple[Any, Any]] = {}
         self._notes: list[JobNotes | GroupNotes] = []
+        # Notifications so far.
+        self._told = 0
         # Threads, or tasks, that use one transaction take turns.
         self._verb_lock = VerbLock()
         self._loop_turn = asyncio.Lock()
@@ -185,7 +187,8 @@ class Verbs:
     @verb
     def notify(self, channel: str, payload: str | None) -> Op[None]:
         """Tell everyone who is subscribed, at commit (X6)."""
-        yield _NOTIFY, self.engine.notification(channel, payload)
+        yield _NOTIFY, self.engine.notification(channel, payload, self._told)
+        self._told += 1
 
     @verb
     def savepoint(self, name: str) -> Op[None]:
@@ -240,6 +243,7 @@ class PostgresTransaction(Verbs):
         self._give = give
         self._process = os.getpid()
         self._is_over = False
+        self._only_reads = False
         self.connection = session.connection
 
     @property
@@ -300,6 +304,8 @@ class PostgresTransaction(Verbs):
         connection = self.connection
         # Whoever was given the connection may have set these.
         connection.row_factory = psycopg.rows.tuple_row
+        if self._only_reads:
+            self._session.close()
         self._give(self._session)
 
     def _whole(self) -> None:
@@ -312,10 +318,13 @@ class PostgresTransaction(Verbs):
     def _check(self) -> None:
         if os.getpid() != self._process:
             raise self._ended("it is the parent's of this forked process")
-        if self.connection.pgconn.transaction_status == TransactionStatus.IDLE:
+        connection = self.connection
+        # psycopg's own context manager commits, and closes.
+        closed = connection.closed and not connection.broken
+        if closed or connection.pgconn.transaction_status == TransactionStatus.IDLE:
             raise TransactionError(
-                f"{self.engine.url}: a statement of yours on tx.connection has ended this transaction; leave that to "
-                "the end of its block, or tx.rollback()"
+                f"{self.engine.url}: a statement of yours on tx.connection has ended this transaction, or closed it; "
+                "leave that to the end of its block, or tx.rollback()"
             )
 
     def _ended(self, why: str) -> TransactionAborted:
@@ -336,6 +345,10 @@ class PostgresTransaction(Verbs):
     def _failure(self, error: Exception) -> Exception:
         if not isinstance(error, psycopg.Error):
             return error
+        if error.sqlstate == READ_ONLY:
+            self._only_reads = True
+            if reads_only(self.connection):
+                return self.engine.errors.unavailable(error)
         return self.engine.errors.in_transaction(error, lost=is_lost(error, self.connection))
 
     def on_commit(self, act: Callable[[], None]) -> None:
@@ -343,10 +356,12 @@ class PostgresTransaction(Verbs):
 
 
 def begin(engine: PostgresEngine) -> PostgresTransaction:
-    """Begin a transaction in this thread; on another connection if the first one turns out to be broken."""
+    """Begin a transaction in this thread; on another connection if the first one turns out to be of no more use."""
     pool = engine.held_pool
     session = pool.take()
     try:
+        if reads_only(session.connection):
+            session = pool.fresh(session)
         try:
             session.cursor.execute(BEGIN)
         except psycopg.Error as error:
@@ -364,6 +379,8 @@ async def abegin(engine: PostgresEngine) -> PostgresTransaction:
     pool = engine.held_loops.pool()
     session = await pool.take()
     try:
+        if reads_only(session.connection):
+            session = await pool.fresh(session)
         try:
             await session.cursor.execute(BEGIN)
         except psycopg.Error as error:

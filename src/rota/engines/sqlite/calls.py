@@ -6,12 +6,19 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 # Writes take turns at one connection anyway; the others read.
 _THREADS = 4
+
+
+def only_reads(verb: Method) -> Method:
+    """A verb that waits for no writer, and so must not wait for threads that do."""
+    verb.only_reads = True  # type: ignore[attr-defined]
+    return verb
 
 
 class Calls:
@@ -28,21 +35,35 @@ class Calls:
         """Run a verb; once it has begun it runs to its end, whatever happens to the awaiting task."""
         return await asyncio.wrap_future(self._submit(verb, *args, **kwargs))
 
-    async def call_or_undo(self, verb: Callable[..., T], undo: Callable[[T], object], /, *args: object) -> T:
-        """Run a verb; if the awaiting task is cancelled, let it end, hand its result to ``undo``, then be cancelled."""
+    async def call_or_undo(
+        self, verb: Callable[..., T], undo: Callable[[T], object], /, *args: object, by: Calls | None = None
+    ) -> T:
+        """Run a verb; if the awaiting task is cancelled, let it end, hand its result to ``undo``, then be cancelled.
+
+        ``by``: whose threads undo it, where all of these may be waiting for just that.
+        """
         future = self._submit(verb, *args)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             # Not begun yet: the future is cancelled and nothing happened.
             if not future.cancelled():
-                await self._outlast(self._submit(self._undo, future, undo))
+                await self._outlast(self._undone(future, undo, by or self))
             raise
 
     @staticmethod
-    def _undo(future: Future[T], undo: Callable[[T], object]) -> None:
-        if future.exception() is None:
-            undo(future.result())
+    def _undone(future: Future[T], undo: Callable[[T], object], by: Calls) -> Future[None]:
+        """Undo it once it has ended. No thread waits for that, which the one it waits for itself might need."""
+        undone: Future[None] = Future()
+
+        def then(ended: Future[T]) -> None:
+            if ended.exception() is None:
+                by._submit(undo, ended.result()).add_done_callback(lambda _: undone.set_result(None))
+            else:
+                undone.set_result(None)
+
+        future.add_done_callback(then)
+        return undone
 
     @staticmethod
     async def _outlast(future: Future[None]) -> None:

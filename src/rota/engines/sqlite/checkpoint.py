@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import time
+from contextlib import suppress
 
 try:
     import fcntl
@@ -31,6 +33,7 @@ class Checkpointer:
     """Bounds the log of one database file."""
 
     def __init__(self, path: str) -> None:
+        self._path = path
         self._log = path + "-wal"
         self._lock_path = path + "-lock"
         self._lock: int | None = None
@@ -88,13 +91,24 @@ class Checkpointer:
         while True:
             try:
                 if self._lock is None:
-                    self._lock = os.open(self._lock_path, os.O_CREAT | os.O_RDWR, 0o600)
+                    self._lock = self._open_lock()
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
             except OSError:
                 if time.monotonic() >= deadline:
                     return False
                 time.sleep(0.005)
+
+    def _open_lock(self) -> int:
+        """For whoever may write the database, as SQLite makes its own files beside it: others could never checkpoint,
+        and the log would grow for ever."""
+        lock = os.open(self._lock_path, os.O_CREAT | os.O_RDWR, 0o600)
+        with suppress(OSError):
+            allowed = stat.S_IMODE(os.stat(self._path).st_mode) & 0o666
+            # Not the owner's: it is as the owner made it.
+            if stat.S_IMODE(os.fstat(lock).st_mode) != allowed:
+                os.fchmod(lock, allowed)
+        return lock
 
     def _release(self) -> None:
         if fcntl is not None and self._lock is not None:

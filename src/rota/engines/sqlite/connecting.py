@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from urllib.parse import quote
 
-from rota.engines.sqlite.failures import is_busy, not_made, translated
+from rota.engines.sqlite.failures import is_busy, is_too_old, not_made, translated
 from rota.errors import EngineUnavailable
 from rota.sql import migrate
 from rota.sql.drive import run
@@ -53,7 +53,7 @@ def patiently(attempt: Callable[[], T], deadline: float) -> T:
             return attempt()
         except sqlite3.Error as error:
             remaining = deadline - time.monotonic()
-            if remaining <= 0 or not is_busy(error):
+            if remaining <= 0 or not is_busy(error) or is_too_old(error):
                 raise
             time.sleep(min(pause * random.uniform(0.5, 1.0), remaining))
             pause = min(pause * 2, _LONGEST_WAIT)
@@ -148,6 +148,17 @@ def _set_up(connection: sqlite3.Connection, path: str, durability: str, reading:
     execute("PRAGMA secure_delete = OFF")
     if reading:
         execute("PRAGMA query_only = ON")
+
+
+def restore(cursor: sqlite3.Cursor) -> None:
+    """Make a connection that its user was given as it was. SQLite's error where a statement is left that writes."""
+    connection = cursor.connection
+    connection.row_factory = None
+    connection.text_factory = str
+    if connection.isolation_level is not None:
+        connection.isolation_level = None
+    cursor.execute("SAVEPOINT rota_probe")
+    cursor.execute("RELEASE rota_probe")
 
 
 def bring_up_to_date(connection: sqlite3.Connection, path: str, deadline: float) -> None:

@@ -12,12 +12,13 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from rota import forks as all_forks
 from rota.clock import wall_clock
 from rota.engines.sqlite import facts, forks
-from rota.engines.sqlite.calls import Calls
+from rota.engines.sqlite.calls import Calls, only_reads
 from rota.engines.sqlite.checkpoint import Checkpointer
 from rota.engines.sqlite.connecting import (
     bring_up_to_date,
@@ -27,9 +28,11 @@ from rota.engines.sqlite.connecting import (
     inherit,
     patiently,
     prepare_file,
+    restore,
 )
-from rota.engines.sqlite.failures import is_busy, translated
+from rota.engines.sqlite.failures import is_busy, is_too_old, translated
 from rota.engines.sqlite.queue import SqliteQueue
+from rota.engines.sqlite.subscribing import TableSubscription
 from rota.engines.sqlite.transactions import SqliteTransaction
 from rota.engines.sqlite.transport import SqliteTransport
 from rota.engines.sqlite.wake import SqliteWakeups
@@ -52,6 +55,8 @@ _GO_FIRST_LOOK = 0.0005
 # After a transaction the next one comes so much later, of the time that the former took, but at most twice what other
 # processes, who have to look again and again, sleep between two looks: else they would find it locked each time.
 _GAP_SHARE, _LONGEST_GAP = 0.05, 0.01
+# Readers take turns at one connection.
+_READING_THREADS = 2
 # How long closing waits for another process's checkpoint to end, in seconds.
 _CLOSING_PATIENCE = 5.0
 
@@ -111,8 +116,10 @@ class SqliteEngine:
         self._held_to_fork: list[threading.Lock] = []
         self.checkpointer = Checkpointer(self.path)
         self.calls = Calls()
-        # Of transactions alone, one thread: the others' may all be waiting for a transaction to end.
+        # The threads above may all be waiting for a transaction to end. So there is one for transactions alone, and for
+        # whatever else their holders call; and some for all who only read.
         self.held_calls = Calls(1)
+        self._reading_calls = Calls(_READING_THREADS)
 
     # -- Transactions ------------------------------------------------------------------------------------------------
 
@@ -140,13 +147,13 @@ class SqliteEngine:
     def _begin(self) -> sqlite3.Cursor:
         """The writer, in a write transaction. Under its lock."""
         if time.monotonic() >= self._look_at:
-            self._look_at_file()
+            self.look_at_file()
         cursor = self._writer or self._open_writer()
         try:
             try:
                 cursor.execute("BEGIN IMMEDIATE")
             except sqlite3.Error as error:
-                self._begin_patiently(cursor, error)
+                cursor = self._begin_patiently(cursor, error)
         except BaseException as error:
             self._roll_back(cursor)
             if isinstance(error, sqlite3.Error):
@@ -185,7 +192,7 @@ class SqliteEngine:
 
     def abegin(self) -> Awaitable[SqliteTransaction]:
         """``begin`` in the engine's threads."""
-        return self.calls.call_or_undo(self.begin, SqliteTransaction.rollback)
+        return self.calls.call_or_undo(self.begin, SqliteTransaction.rollback, by=self.held_calls)
 
     def adopt(self, connection: Any, *, asynchronous: bool) -> Any:
         """A transaction on the caller's own connection (X4)."""
@@ -202,12 +209,11 @@ class SqliteEngine:
                 self._roll_back(cursor)
         finally:
             if cursor is self._writer:
-                # Whoever was given the connection may have set these.
-                connection = cursor.connection
-                connection.row_factory = None
-                connection.text_factory = str
-                if connection.isolation_level is not None:
-                    connection.isolation_level = None
+                try:
+                    restore(cursor)
+                except sqlite3.Error:
+                    # A statement of the caller's is left that writes: as long as it is, nothing can be committed here.
+                    self._discard(cursor)
             if self.closed:
                 self._close_connections()
             now = time.monotonic()
@@ -245,7 +251,7 @@ class SqliteEngine:
         if self.closed:
             raise self._store_closed()
         if self._reader is None or time.monotonic() >= self._look_at:
-            self._look_at_file()
+            self.look_at_file()
         if self._reader is None:
             self._reader = connect(self.path, self.durability, deadline, reading=True).cursor()
         return self._reader
@@ -276,13 +282,22 @@ class SqliteEngine:
                 "nothing was changed"
             )
 
-    def _begin_patiently(self, cursor: sqlite3.Cursor, error: sqlite3.Error) -> None:
+    def _begin_patiently(self, cursor: sqlite3.Cursor, error: sqlite3.Error) -> sqlite3.Cursor:
         if cursor.connection.in_transaction:
             # An interrupt came between a statement and what would have ended its transaction.
             cursor.execute("ROLLBACK")
         elif not is_busy(error):
             raise error
-        patiently(lambda: cursor.execute("BEGIN IMMEDIATE"), time.monotonic() + self.busy_timeout)
+        deadline = time.monotonic() + self.busy_timeout
+        try:
+            return patiently(lambda: cursor.execute("BEGIN IMMEDIATE"), deadline)
+        except sqlite3.Error as later:
+            if not is_too_old(later):
+                raise
+        # Whoever was given the connection has left a statement unfinished, which keeps it at what was there then.
+        self._discard(cursor)
+        fresh = self._open_writer()
+        return patiently(lambda: fresh.execute("BEGIN IMMEDIATE"), deadline)
 
     def _roll_back(self, cursor: sqlite3.Cursor) -> None:
         """Leave the connection usable. SQLite may have rolled back by itself."""
@@ -298,10 +313,8 @@ class SqliteEngine:
             self._writer = None
         elif cursor is self._reader:
             self._reader = None
-        try:
+        with suppress(sqlite3.Error):
             cursor.connection.close()
-        except sqlite3.Error:
-            pass
 
     def _open_writer(self) -> sqlite3.Cursor:
         """Open the writer: at the start, in a forked child, after a failure."""
@@ -317,7 +330,7 @@ class SqliteEngine:
         self._writer = connection.cursor()
         return self._writer
 
-    def _look_at_file(self) -> None:
+    def look_at_file(self) -> None:
         """Now and then: what is written to a file that lost its name is lost, and who waits there waits for ever."""
         if not self.closed and self._file is not None and identity(self.path) != self._file:
             raise EngineUnavailable(
@@ -354,10 +367,12 @@ class SqliteEngine:
         """A handle's queue; does no I/O."""
         return SqliteQueue(self, name)
 
+    @only_reads
     def transports(self) -> list[str]:
         """Names of the transports that exist, sorted."""
         return self.read(_names, STORE.transports)
 
+    @only_reads
     def queues(self) -> list[str]:
         """Names of the queues that exist, sorted."""
         return self.read(_names, STORE.queues)
@@ -372,16 +387,18 @@ class SqliteEngine:
 
     def acall(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run a verb in the engine's threads; it runs to its end even if its awaiting task is cancelled."""
-        if self.holders:
-            verb = self.holders.for_task(verb)
-        return self.calls.call(verb, *args, **kwargs)
+        if self.holders.here():
+            return self.held_calls.call(self.holders.for_task(verb), *args, **kwargs)
+        calls = self._reading_calls if getattr(verb, "only_reads", False) else self.calls
+        return calls.call(verb, *args, **kwargs)
 
     def acall_or_undo(self, verb: Callable[..., T], undo: Callable[[T], object], *args: Any) -> Awaitable[T]:
         """``acall`` for claims: when the awaiting task is cancelled, ``undo`` gets the verb's result."""
-        if self.holders:
-            verb = self.holders.for_task(verb)
+        if self.holders.here():
+            return self.held_calls.call_or_undo(self.holders.for_task(verb), undo, *args)
         return self.calls.call_or_undo(verb, undo, *args)
 
+    @only_reads
     def facts(self, *, check: bool = False) -> dict[str, Any]:
         """What ``rota doctor`` prints; ``check`` reads the whole file for damage."""
         with self._read_lock:
@@ -407,8 +424,8 @@ class SqliteEngine:
         finally:
             if held:
                 self.write_lock.release()
-        self.calls.close()
-        self.held_calls.close()
+        for calls in (self.calls, self.held_calls, self._reading_calls):
+            calls.close()
 
     def _close_connections(self) -> None:
         """Under both locks. The next verbs open new ones, unless the engine is closed."""
@@ -455,26 +472,6 @@ class SqliteEngine:
         self.holders.forked()
         self._listening.forked()
         self._start()
-
-
-class TableSubscription:
-    """``rota.contract.Subscription`` on the notifications in the database."""
-
-    def __init__(self, engine: SqliteEngine, channel: str) -> None:
-        self._engine = engine
-        self._channel = channel
-        self._last = engine.read(channels.newest)
-
-    def take(self) -> list[str | None]:
-        """The payloads that arrived since the last call, oldest first."""
-        taken: list[str | None] = []
-        while rows := self._engine.read(channels.after, self._channel, self._last):
-            self._last = rows[-1][0]
-            taken += [payload for _, payload in rows]
-        return taken
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def _weak_version(engine: SqliteEngine) -> Callable[[], int | None]:

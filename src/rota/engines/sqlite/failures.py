@@ -13,6 +13,7 @@ from rota.errors import (
     OutcomeUnknown,
     RotaError,
     TransactionAborted,
+    TransactionError,
 )
 
 # An extended code's low byte is its primary code.
@@ -53,11 +54,20 @@ def is_busy(error: sqlite3.Error) -> bool:
     return code_of(error) in _BUSY
 
 
+def is_too_old(error: sqlite3.Error) -> bool:
+    """Whether others wrote since the transaction first read, so that it can never write."""
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY_SNAPSHOT
+
+
 def translated(error: sqlite3.Error, path: str, *, committing: bool = False) -> RotaError:
     """The error to raise instead. ``committing``: it came from COMMIT, so that not all failures left nothing behind."""
     code = code_of(error)
     name = getattr(error, "sqlite_errorname", None) or type(error).__name__
     told = f"{path}: {error} ({name})"
+    if code in _BUSY and "statements in progress" in str(error):
+        return TransactionError(
+            f"{told}: a statement of yours on this connection that writes has rows left (RETURNING): fetch them first"
+        )
     if code in _BUSY:
         return EngineBusy(f"{told}: another process or connection holds the lock, nothing was changed")
     if code == sqlite3.SQLITE_FULL:

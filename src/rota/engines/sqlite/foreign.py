@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from rota.engines import foreign
 from rota.engines.alchemy import Lent, refusal
 from rota.engines.sqlite.connecting import identity
+from rota.engines.sqlite.failures import code_of, is_too_old, translated
 from rota.engines.sqlite.transactions import Verbs
 from rota.errors import RotaError, TransactionError
 from rota.sql.drive import Op
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_SNAPSHOT = sqlite3.SQLITE_BUSY_SNAPSHOT
+# The types of our columns, and a row that shows both as they are.
+_TYPES = frozenset({"INTEGER", "TEXT"})
+_PLAIN = "rota_meta", 1
+_PLAIN_ROW = "SELECT name, one FROM rota_meta, sqlite_master WHERE type = 'table' AND name = 'rota_meta'"
 _WRITES_NOTHING = "DELETE FROM rota_jobs WHERE 0"
 
 
 def adopt(engine: SqliteEngine, given: Any, *, asynchronous: bool) -> EngineTransaction:
     """The verbs on a connection; ``TypeError`` where it cannot lead to a SQLite file."""
+    given = foreign.unwrapped(given)
     kind = foreign.recognise(given, engine.url, asynchronous=asynchronous)
     if kind.library == "sqlite3":
         return Borrowed(engine, given)
@@ -42,6 +47,7 @@ class Borrowed(Verbs):
     def __init__(self, engine: SqliteEngine, connection: Any) -> None:
         super().__init__(engine)
         self.connection = connection
+        self._is_open = False
 
     def write(self, op: Callable[..., Op[T]], *values: Any) -> T:
         """An operation in the caller's transaction."""
@@ -68,7 +74,9 @@ class Borrowed(Verbs):
     def _begin(self, cursor: Any) -> None:
         """Be in a transaction of this file, or begin the one that Python would begin with the next write."""
         self._check_file(cursor)
+        self._check_types(cursor)
         if self._in_transaction():
+            self._is_open = True
             # Be the writer before anything is read. SQLite waits for others here; where it has read, it fails at once.
             cursor.execute(_WRITES_NOTHING)
             return
@@ -76,8 +84,11 @@ class Borrowed(Verbs):
             raise TransactionError(f"{self.path}: {self._advice()}")
         # At once as a writer: what begins with reading may find that others wrote meanwhile.
         cursor.execute("BEGIN IMMEDIATE")
+        self._is_open = True
 
     def _check_file(self, cursor: Any) -> None:
+        # A connection to a file that lost its name says the name all the same.
+        self.engine.look_at_file()
         file = next((row[2] for row in cursor.execute("PRAGMA database_list").fetchall() if row[1] == "main"), "")
         if not file or identity(file) != identity(self.path):
             raise TransactionError(
@@ -85,9 +96,22 @@ class Borrowed(Verbs):
                 "are both committed together"
             )
 
+    def _check_types(self, cursor: Any) -> None:
+        """With ``detect_types`` a connection hands out what the program's converters make of values."""
+        if _TYPES.isdisjoint(getattr(sqlite3, "converters", ())):
+            return
+        try:
+            (row,) = cursor.execute(_PLAIN_ROW).fetchall()
+        except (TypeError, ValueError, ArithmeticError, LookupError):
+            row = None
+        if row != _PLAIN:
+            raise TransactionError(
+                f"{self.path}: tx= is a connection with detect_types, and a converter registered for INTEGER or TEXT "
+                "changes what it reads: give its type a name of its own, or use another connection"
+            )
+
     def _autocommits(self) -> bool:
-        level, autocommit = self.connection.isolation_level, getattr(self.connection, "autocommit", -1)
-        return autocommit is True or (autocommit == -1 and level is None)
+        return _autocommits(self.connection)
 
     def _advice(self) -> str:
         return (
@@ -100,10 +124,12 @@ class Borrowed(Verbs):
         return open_now
 
     def _failure(self, error: sqlite3.Error) -> RotaError:
-        if getattr(error, "sqlite_errorcode", None) == _SNAPSHOT:
+        if is_too_old(error):
             return self._aborted("others wrote since this transaction first read (begin it with BEGIN IMMEDIATE)")
-        if isinstance(error, sqlite3.ProgrammingError):
+        if isinstance(error, sqlite3.ProgrammingError) or code_of(error) == sqlite3.SQLITE_READONLY:
             return TransactionError(f"tx= cannot be used here: {error}")
+        if not self._is_open:
+            return translated(error, self.path)
         return super()._failure(error)
 
     def commit(self, then: Callable[[], None]) -> None:
@@ -127,9 +153,10 @@ class Django(Borrowed):
 
     def __init__(self, engine: SqliteEngine, given: Any) -> None:
         self._wrapper = foreign.django_wrapper(given)
-        if not isinstance(self._wrapper.connection, sqlite3.Connection):
+        connection = foreign.unwrapped(self._wrapper.connection)
+        if not isinstance(connection, sqlite3.Connection):
             raise foreign.other_engine(given, engine.url)
-        super().__init__(engine, self._wrapper.connection)
+        super().__init__(engine, connection)
 
     def _begin(self, cursor: Any) -> None:
         foreign.check_django(self._wrapper, self.path)
@@ -176,7 +203,7 @@ class Alchemy(Borrowed):
         return act(cursor)
 
     def _autocommits(self) -> bool:
-        return self._lending.driver.isolation_level is None
+        return _autocommits(self._lending.driver)
 
     def _in_transaction(self) -> bool:
         open_now: bool = self._lending.driver.in_transaction
@@ -191,6 +218,12 @@ class Alchemy(Borrowed):
 
     def on_commit(self, act: Callable[[], None]) -> None:
         self._lending.on_commit(act)
+
+
+def _autocommits(connection: Any) -> bool:
+    """Whether Python's driver begins no transaction by itself; ``autocommit`` is there since 3.12."""
+    autocommit = getattr(connection, "autocommit", -1)
+    return autocommit is True or (autocommit == -1 and connection.isolation_level is None)
 
 
 class Cursor:

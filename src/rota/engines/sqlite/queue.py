@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rota.contract import ListedState
+from rota.engines.sqlite.calls import only_reads
 from rota.records import DeadJobRow, ExplanationRow, JobClaim, JobRow, NewJob, QueueStatsRow
 from rota.rules import CLEANING_LIMIT
 from rota.sql import keys, queue, queue_inspect
@@ -69,6 +70,7 @@ class SqliteQueue:
     def cancel(self, job_id: int) -> bool:
         return self._engine.write(queue.cancel, self.name, job_id)
 
+    @only_reads
     def get_job(self, job_id: int) -> JobRow | None:
         return self._engine.read(queue_inspect.get_job, self.name, job_id)
 
@@ -80,18 +82,22 @@ class SqliteQueue:
         self._swept_keys = engine.write(_sweep_keys, name, self._swept_keys)
         return moved
 
+    @only_reads
     def peek(self, n: int) -> list[JobRow]:
         return self._engine.read(queue_inspect.peek, self.name, n)
 
+    @only_reads
     def jobs(self, state: ListedState | None, limit: int, after: int | None) -> list[JobRow]:
         return self._engine.read(queue_inspect.jobs, self.name, state, limit, after)
 
     def purge(self, state: ListedState) -> int:
         return self._engine.write(queue_inspect.purge, self.name, state)
 
+    @only_reads
     def explain(self, job_id: int) -> ExplanationRow:
         return self._engine.read(queue_inspect.explain, self.name, job_id)
 
+    @only_reads
     def stats(self) -> QueueStatsRow:
         return self._engine.read(queue_inspect.stats, self.name)
 
@@ -101,6 +107,7 @@ class SqliteQueue:
     def resume(self) -> bool:
         return self._engine.write(queue_inspect.resume, self.name)
 
+    @only_reads
     def dead_letters(self, limit: int, after: int | None) -> list[DeadJobRow]:
         return self._engine.read(queue_inspect.dead_letters, self.name, limit, after)
 
@@ -110,6 +117,7 @@ class SqliteQueue:
     def redrive(self, ids: Sequence[int] | None) -> list[int]:
         return self._engine.write(queue_inspect.redrive, self.name, ids)
 
+    @only_reads
     def next_due(self) -> int | None:
         return self._engine.read(queue_inspect.next_due, self.name)
 

@@ -164,12 +164,16 @@ class SqliteTransaction(Verbs):
         if self._failed:
             return self._aborted("a verb failed")
         return TransactionError(
-            f"{self.path}: a statement of yours on tx.connection has ended this transaction; leave that to the end of "
-            "its block, or tx.rollback()"
+            f"{self.path}: a statement of yours on tx.connection has ended this transaction, or closed it; leave that "
+            "to the end of its block, or tx.rollback()"
         )
 
     def _in_transaction(self) -> bool:
-        return self.connection.in_transaction
+        try:
+            return self.connection.in_transaction
+        except sqlite3.ProgrammingError:
+            # Whoever was given the connection has closed it.
+            return False
 
     def commit(self, then: Callable[[], None]) -> None:
         """Make it visible, and give the writer back."""

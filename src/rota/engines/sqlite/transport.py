@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rota import rules
 from rota.contract import Position
+from rota.engines.sqlite.calls import only_reads
 from rota.engines.sqlite.queue import FORGOTTEN_AT_ONCE
 from rota.records import (
     DeadMessageRow,
@@ -53,6 +54,7 @@ class SqliteTransport:
             self._settled = self._engine.write(transport.declare, self.name, self._declared, False)
         return self._engine.read(op, self.name, *values)
 
+    @only_reads
     def options(self) -> TransportOptions:
         stored = self._read(transport.options)
         return stored if self._settled or not self._declared else rules.resolve_options(self._declared)
@@ -106,21 +108,26 @@ class SqliteTransport:
     def resume(self, group_id: str | None) -> bool:
         return self._write(transport.resume, group_id)
 
+    @only_reads
     def groups(self, state: GroupState | None, limit: int, after: str | None) -> list[GroupRow]:
         return self._read(transport_inspect.groups, state, limit, after)
 
+    @only_reads
     def stats(self) -> TransportStatsRow:
         return self._read(transport_inspect.stats)
 
+    @only_reads
     def peek(self, group_id: str, n: int) -> list[MessageRow]:
         return self._read(transport_inspect.peek, group_id, n)
 
     def purge(self, group_id: str) -> int:
         return self._write(transport_inspect.purge, group_id)
 
+    @only_reads
     def explain(self, group_id: str) -> ExplanationRow:
         return self._read(transport_inspect.explain, group_id)
 
+    @only_reads
     def next_due(self) -> int | None:
         return self._read(transport_inspect.next_due)
 
@@ -137,6 +144,7 @@ class SqliteTransport:
         self._swept_keys = self._write(_sweep_keys, self._swept_keys)
         return deleted
 
+    @only_reads
     def dead_letters(self, limit: int, after: int | None, group_id: str | None) -> list[DeadMessageRow]:
         return self._read(transport_inspect.dead_letters, limit, after, group_id)
 

@@ -293,16 +293,18 @@ class TransactionClauses(Suite):
         assert job.payload == 1
 
     def test_X1_notify_at_commit(self, store: Any) -> None:
-        """A notification is heard after the commit; a rolled back one never."""
+        """A notification is heard after the commit, each of them; a rolled back one never."""
         listener = store.listen("c", timeout=5)
         hearing = Started(next, listener)
         time.sleep(0.1)
         rolled_back(store, lambda tx: tx.notify("c", "never"))
         with store.transaction() as tx:
-            tx.notify("c", "now")
+            for payload in ("now", "now", None, None, "1", "end"):
+                tx.notify("c", payload)
             time.sleep(0.1)
             assert hearing.running
         assert hearing.result() == "now"
+        assert [next(listener) for _ in range(5)] == ["now", None, None, "1", "end"]
         listener.close()
 
     def test_X1_keys(self, store: Any, queue: Any, transport: Any) -> None:
