@@ -286,9 +286,11 @@ class QueueSource(Source):
         return self._queue._woken(self._queue._engine.release_batch([held.claim for held in helds]))
 
     def settle(self, held: Held) -> bool:
-        queue, handle, what = self._queue, held.handle, held.settlement
+        queue, what = self._queue, held.settlement
         if what.kind == "ack":
             return queue._engine.ack(held.claim, self._result(held, what.result))
+        # Not the handler's, which remembers what its handler settled.
+        handle = queue._job_type(held.claim, None, queue)
         if what.kind == "retry":
             return queue.retry(handle, what.error, what.delay)
         if what.kind == "fail":
@@ -400,7 +402,8 @@ class TransportSource(Source):
         return self._transport._woken(self._transport._engine.release_batch([held.claim for held in helds]))
 
     def settle(self, held: Held) -> bool:
-        transport, handle, what = self._transport, held.handle, held.settlement
+        transport, what = self._transport, held.settlement
+        handle = transport._lease_type(held.claim, None, transport)
         delay = None if what.delay is None else max(what.delay, 0)
         if what.kind == "ack":
             return self.ack_many([held]) == 1
