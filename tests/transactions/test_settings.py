@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -267,3 +269,62 @@ def test_encodings_where_bytes_are_kept_as_they_come(postgres_server: Server) ->
             assert [job.payload for job in queue.peek(9)] == ["€", "é", "asyncpg €", "psycopg €"]
     finally:
         postgres_server.drop_database(name)
+
+
+TAUGHT = """
+import asyncio, sys
+import psycopg
+from psycopg.types.json import JsonbDumper
+from psycopg.types.string import StrDumper
+
+class Odd(psycopg.adapt.Loader):
+    def load(self, data):
+        return {bytes(data)}
+
+def teach():
+    psycopg.adapters.register_dumper(str, StrDumper)
+    psycopg.adapters.register_dumper(list, JsonbDumper)
+    psycopg.adapters.register_dumper(bool, JsonbDumper)
+    for name in ("int8", "text", "bool"):
+        psycopg.adapters.register_loader(name, Odd)
+
+if sys.argv[2] == "before":
+    teach()
+import rota
+store = rota.open(sys.argv[1])
+if sys.argv[2] == "after":
+    teach()
+queue, transport = store.queue("q"), store.transport("t")
+with store.transaction() as tx:
+    assert queue.enqueue("a", key="k", tx=tx) == queue.enqueue("a", key="k", tx=tx)
+    # His own statements are as he wants them.
+    assert tx.connection.execute("SELECT %s", [[1]]).fetchone() == ([1],)
+    assert tx.connection.execute("SELECT 'a'::text").fetchone() == ({b"a"},)
+with psycopg.connect(sys.argv[1]) as mine:
+    queue.enqueue_many([1, rota.Item(2, name="n")], tx=mine)
+jobs = queue.claim_batch("w", 9)
+assert [job.payload for job in jobs] == ["a", 1, 2]
+assert jobs[0].ack() is True
+assert queue.ack_batch(jobs[1:], "w") == 2
+transport.publish("g", "e")
+assert transport.claim("w").ack() is True
+
+async def main():
+    async with rota.aopen(sys.argv[1]) as store:
+        queue = store.queue("q")
+        assert type(await queue.enqueue("b")) is int
+        assert await (await queue.claim_one("w")).ack()
+
+asyncio.run(main())
+assert queue.stats().pending == 0
+store.close()
+print("well")
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_types_that_the_program_taught_psycopg(postgres_url: str, when: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TAUGHT, postgres_url, when], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("well\n", "")

@@ -9,14 +9,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import psycopg
-from psycopg.adapt import AdaptersMap
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
-from psycopg.types.numeric import Int8Dumper
 
 from rota.engines import foreign
 from rota.engines.alchemy import Lent, refusal
 from rota.engines.postgres.arrays import Array
+from rota.engines.postgres.sessions import PLAIN
 from rota.engines.postgres.transactions import Verbs
 from rota.engines.postgres.verbs import BoundVerb
 from rota.errors import TransactionError
@@ -142,21 +141,16 @@ class Borrowed(Verbs):
         """Nobody tells: who waits polls."""
 
 
-# As psycopg has them, whatever types the connection's owner has taught it.
-_ADAPTERS = AdaptersMap(psycopg.adapters)
-_ADAPTERS.register_dumper(int, Int8Dumper)
-
-
 class _Cursor(psycopg.Cursor[Any]):
     """For threads."""
 
-    adapters = _ADAPTERS
+    adapters = PLAIN
 
 
 class _AsyncCursor(psycopg.AsyncCursor[Any]):
     """For event loops."""
 
-    adapters = _ADAPTERS
+    adapters = PLAIN
 
 
 class Psycopg(Borrowed):

@@ -15,11 +15,29 @@ from typing import Any
 
 import psycopg
 from psycopg._cursor_base import BaseCursor
+from psycopg.abc import Dumper, Loader
+from psycopg.adapt import AdaptersMap
 from psycopg.pq import ExecStatus
-from psycopg.types.numeric import Int8Dumper
+from psycopg.types.array import ListDumper
+from psycopg.types.bool import BoolDumper, BoolLoader
+from psycopg.types.numeric import Int8Dumper, IntLoader
+from psycopg.types.string import StrDumperUnknown, TextLoader
 
 from rota.errors import EngineBusy, StoreClosed
 
+# One type for every int, whatever its size, and none for text: statements and functions resolve alike.
+_DUMPERS: tuple[tuple[type, type[Dumper]], ...] = (
+    (int, Int8Dumper),
+    (str, StrDumperUnknown),
+    (bool, BoolDumper),
+    (list, ListDumper),
+)
+_LOADERS: tuple[tuple[str, type[Loader]], ...] = (
+    ("int8", IntLoader),
+    ("int4", IntLoader),
+    ("text", TextLoader),
+    ("bool", BoolLoader),
+)
 # A connection idle for longer may have been cut by a firewall without a word; the next use makes a new one.
 IDLE_LIMIT = 600.0
 _CLOSING_PATIENCE = 5.0
@@ -28,8 +46,20 @@ _CLOSING_PATIENCE = 5.0
 def prepare(connection: psycopg.Connection | psycopg.AsyncConnection, threshold: int | None) -> None:
     """What every connection of Rota has in common; nothing of it lives in the server's session."""
     connection.prepare_threshold = threshold
-    # One type for every int, whatever its size: statements and functions resolve alike.
     connection.adapters.register_dumper(int, Int8Dumper)
+
+
+def _plain() -> AdaptersMap:
+    adapters = AdaptersMap(psycopg.adapters)
+    for cls, dumper in _DUMPERS:
+        adapters.register_dumper(cls, dumper)
+    for name, loader in _LOADERS:
+        adapters.register_loader(name, loader)
+    return adapters
+
+
+# How our statements' values are written and read, whatever the program has taught psycopg or a connection.
+PLAIN = _plain()
 
 
 def has_news(fileno: int) -> bool:
@@ -57,6 +87,7 @@ def is_alive(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
 class Attentive(BaseCursor[Any, Any]):
     """A cursor that knows whether the server had answered a statement before its session ended."""
 
+    adapters = PLAIN
     answered = True
 
     def _check_results(self, results: list[Any]) -> None:
