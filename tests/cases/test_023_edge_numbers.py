@@ -193,10 +193,10 @@ WRONG_TYPES = [
     *(refused("enqueue", **{option: True}) for option in ("visibility", "max_attempts", "priority", "delay", "run_at")),
     *(refused("enqueue", **{option: "5"}) for option in ("visibility", "max_attempts", "priority", "delay", "run_at")),
     *(refused("enqueue", **{option: 1.5}) for option in ("max_attempts", "priority")),
-    *(refused("publish", priority=value) for value in (True, 1.0, "1", None)),
+    *(refused("publish", priority=value) for value in (True, 1.0, "1")),
     *(refused("claim", min_priority=value) for value in (True, 1.0, "1")),
     *(refused("claim_one", visibility=value) for value in (True, "5")),
-    *(refused("claim_one", wait=value) for value in (True, "5", None)),
+    *(refused("claim_one", wait=value) for value in (True, "5")),
 ]
 
 
