@@ -45,3 +45,15 @@ def running() -> Iterator[Callable[..., Running]]:
     yield start
     for one in started:
         one.stop(now=True)
+
+
+@pytest.fixture(params=["queue", "transport"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """What a handler is for."""
+    return str(request.param)
+
+
+@pytest.fixture(params=["sync", "async"])
+def colour(request: pytest.FixtureRequest) -> str:
+    """How a handler is written."""
+    return str(request.param)

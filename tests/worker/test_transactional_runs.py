@@ -21,16 +21,6 @@ from .running import Running, until
 from .transactional import EFFECTS, Trial, effect, fail
 
 
-@pytest.fixture(params=["queue", "transport"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=["sync", "async"])
-def colour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def trial(store: rota.Store, kind: str, colour: str) -> Trial:
     return Trial(store, kind, colour)

@@ -14,16 +14,6 @@ from rota.testing import ManualClock
 from .transactional import Step, Trial, effect, fail, give
 
 
-@pytest.fixture(params=["queue", "transport"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=["sync", "async"])
-def colour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def trial(timeless: rota.Store, kind: str, colour: str) -> Iterator[Trial]:
     trial = Trial(timeless, kind, colour)
