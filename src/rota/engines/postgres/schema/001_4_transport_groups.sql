@@ -9,6 +9,13 @@
 -- group, it is marked drained instead and looked at again by the next publish or claim. So a group that is neither
 -- drained nor locked always has a message.
 --
+-- Danger: PostgreSQL may forget a KEY SHARE lock. An UPDATE whose new version goes to another page lets go of the old page
+-- meanwhile, and then overwrites what was locked there since. A publisher looks at the row once more: if its xmax is the
+-- publisher's own, it is alone, and every later update keeps its lock. One that is not alone (or that cannot see the row
+-- again, since it is newer than the statement's snapshot) also takes the group's advisory lock, shared,
+-- and locks the row again; whoever deletes a group, or relies on nobody publishing, locks the row first and then tries
+-- that advisory lock, for a moment and never waiting.
+--
 -- Claims, purge and redrive need READ COMMITTED: with one snapshot for all their statements they could not look again.
 -- Settlements work under stricter isolation too, in a transaction of the caller's: a row that changed since its snapshot
 -- fails to serialise, and a group that looks empty is marked drained, for a message published since would not be seen.
@@ -19,6 +26,30 @@ BEGIN
 END $$;
 
 -- Groups (T5, T10) -------------------------------------------------------------------------------------------------
+
+-- What publishers that are not alone hold besides the row.
+CREATE FUNCTION {schema}.group_key(p_transport text, p_group text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT hashtextextended(p_group, hashtextextended(p_transport, 0))
+$$;
+
+-- A publisher found these groups in use by others: hold them so that it cannot be forgotten. Lock them again afterwards.
+-- There is room for some thousand advisory locks in a server. A lock that keeps updates off is not forgotten either, but
+-- waits for those that claim and settle.
+CREATE FUNCTION {schema}.hold_groups(p_transport text, p_groups text[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF cardinality(p_groups) <= 100 THEN
+        PERFORM pg_advisory_xact_lock_shared({schema}.group_key(p_transport, u.group_id)) FROM unnest(p_groups) u (group_id);
+    ELSE
+        PERFORM 1 FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (p_groups)
+            ORDER BY group_id FOR NO KEY UPDATE;
+    END IF;
+END $$;
+
+-- Whether no publisher holds a group that the caller has locked FOR UPDATE.
+CREATE FUNCTION {schema}.nobody_publishes(p_transport text, p_group text) RETURNS boolean LANGUAGE sql AS $$
+    SELECT CASE WHEN pg_try_advisory_lock({schema}.group_key(p_transport, p_group))
+        THEN pg_advisory_unlock({schema}.group_key(p_transport, p_group)) ELSE false END
+$$;
 
 -- Forget groups, locked by the caller, whose last message is gone.
 CREATE FUNCTION {schema}.drop_groups(p_transport text, p_groups text[]) RETURNS void LANGUAGE plpgsql AS $$
@@ -35,8 +66,9 @@ BEGIN
     END IF;
     WITH gone AS (
         DELETE FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (ARRAY(
-            SELECT group_id FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (p_groups)
-            FOR UPDATE SKIP LOCKED))
+            SELECT held.group_id FROM (SELECT group_id FROM {schema}.groups
+                WHERE transport = p_transport AND group_id = ANY (p_groups) OFFSET 0 FOR UPDATE SKIP LOCKED) held
+            WHERE {schema}.nobody_publishes(p_transport, held.group_id)))
         RETURNING group_id, priority, turn, last_claimed_at, suspended)
     SELECT array_agg(group_id), array_agg(priority), array_agg(turn), array_agg(last_claimed_at), array_agg(suspended)
     INTO v_gone, v_priorities, v_turns, v_claimed, v_suspended FROM gone;
@@ -115,13 +147,25 @@ DECLARE
     v_seqs bigint[];
     v_locked text[];
     v_drained boolean;
+    v_shared text[];
+    v_held text[] := '{}';
     v_missing integer;
     v_made integer;
 BEGIN
     LOOP
-        SELECT array_agg(held.group_id), bool_or(held.drained) INTO v_locked, v_drained
-        FROM (SELECT group_id, drained FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (p_groups)
-            ORDER BY group_id FOR KEY SHARE) held;
+        SELECT array_agg(held.group_id), bool_or(held.drained), array_agg(held.group_id) FILTER (WHERE held.shared)
+        INTO v_locked, v_drained, v_shared
+        FROM (SELECT locked.group_id, locked.drained, coalesce((SELECT g.xmax <> pg_current_xact_id()::xid
+                FROM {schema}.groups g WHERE g.ctid = locked.ctid), true) AS shared
+            FROM (SELECT group_id, drained, ctid FROM {schema}.groups
+                WHERE transport = p_transport AND group_id = ANY (p_groups)
+                ORDER BY group_id FOR KEY SHARE OFFSET 0) locked
+            OFFSET 0) held;
+        IF NOT v_shared <@ v_held THEN
+            PERFORM {schema}.hold_groups(p_transport, v_shared);
+            v_held := v_held || v_shared;
+            CONTINUE;
+        END IF;
         v_seqs := coalesce(p_seqs, ARRAY(SELECT nextval('{schema}.seqs') FROM generate_series(1, p_count)));
         v_missing := cardinality(p_groups) - coalesce(cardinality(v_locked), 0);
         EXIT WHEN v_missing = 0;
@@ -156,6 +200,7 @@ DECLARE
     v_now bigint;
     v_seq bigint;
     v_drained boolean;
+    v_shared boolean;
 BEGIN
     IF p_key IS NOT NULL THEN
         v_seq := {schema}.take_key(p_now, 'transport', p_transport, p_key);
@@ -163,7 +208,16 @@ BEGIN
             RETURN v_seq;
         END IF;
     END IF;
-    SELECT drained INTO v_drained FROM {schema}.groups WHERE transport = p_transport AND group_id = p_group FOR KEY SHARE;
+    SELECT drained,
+        coalesce((SELECT g.xmax <> pg_current_xact_id()::xid FROM {schema}.groups g WHERE g.ctid = held.ctid), true)
+    INTO v_drained, v_shared
+    FROM (SELECT drained, ctid FROM {schema}.groups
+        WHERE transport = p_transport AND group_id = p_group FOR KEY SHARE OFFSET 0) held;
+    IF v_shared THEN
+        PERFORM {schema}.hold_groups(p_transport, ARRAY[p_group]);
+        SELECT drained INTO v_drained
+        FROM {schema}.groups WHERE transport = p_transport AND group_id = p_group FOR KEY SHARE;
+    END IF;
     v_seq := nextval('{schema}.seqs');
     IF v_drained IS NULL THEN
         -- open_groups, for one.

@@ -221,7 +221,9 @@ BEGIN
             v_exact := '{}';
             IF v_tokens[1] % 7 = 0 THEN
                 -- Nobody is publishing to these: what the next statement sees is all there is.
-                v_exact := ARRAY(SELECT ctid FROM {schema}.groups WHERE ctid = ANY (v_rows) FOR UPDATE SKIP LOCKED);
+                v_exact := ARRAY(SELECT held.ctid FROM (SELECT ctid, group_id FROM {schema}.groups
+                        WHERE ctid = ANY (v_rows) OFFSET 0 FOR UPDATE SKIP LOCKED) held
+                    WHERE {schema}.nobody_publishes(p_transport, held.group_id));
             END IF;
             RETURN QUERY UPDATE {schema}.groups g SET lane = 0, token = u.token, turn = u.token, leased_seq = m.seq,
                 deadline = v_now + p_visibility, held_since = v_now, last_claimed_at = v_now, worker_id = p_worker,

@@ -32,7 +32,8 @@ BEGIN
         RETURN true;
     END IF;
     DELETE FROM {schema}.groups
-    WHERE ctid = (SELECT ctid FROM {schema}.groups WHERE ctid = v_row FOR UPDATE SKIP LOCKED)
+    WHERE ctid = (SELECT held.ctid FROM (SELECT ctid FROM {schema}.groups WHERE ctid = v_row OFFSET 0 FOR UPDATE SKIP LOCKED) held
+        WHERE {schema}.nobody_publishes(p_transport, p_group))
     RETURNING priority, turn, last_claimed_at, suspended INTO v_priority, v_turn, v_claimed, v_suspended;
     IF NOT FOUND THEN
         UPDATE {schema}.groups SET drained = true WHERE ctid = v_row;
