@@ -201,6 +201,25 @@ def test_a_publish_in_bulk_whose_locks_are_forgotten(
     assert len(acker.claim_groups(None, n=count)) == (count if holds else 0)
 
 
+def test_a_transaction_holds_few_advisory_locks(sessions: Sessions) -> None:
+    """Beyond them it keeps updates off. In a savepoint a publisher never looks alone."""
+    publisher, watcher = sessions(), sessions()
+    groups = [f"g{number}" for number in range(120)]
+    for group in groups:
+        publisher.publish(group, "1")
+    for _ in range(2):
+        publisher.begin()
+        publisher.execute("SAVEPOINT within")
+        for group in groups:
+            publisher.publish(group, "2")
+        ((locks,),) = watcher.connection.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchall()
+        assert locks == 100
+        assert len(watcher.claim_groups(None, n=120, visibility=1)) == 100
+        publisher.commit()
+        assert watcher.connection.execute("SELECT FROM pg_locks WHERE locktype = 'advisory'").fetchall() == []
+        time.sleep(0.01)
+
+
 def test_a_publish_waits_for_the_ack_that_empties_its_group(sessions: Sessions) -> None:
     """The group is deleted first: a publisher that comes then makes a new one, with a seq drawn later."""
     publisher, acker, watcher = sessions(), sessions(), sessions()

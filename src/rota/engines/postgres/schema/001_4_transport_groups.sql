@@ -33,11 +33,14 @@ CREATE FUNCTION {schema}.group_key(p_transport text, p_group text) RETURNS bigin
 $$;
 
 -- A publisher found these groups in use by others: hold them so that it cannot be forgotten. Lock them again afterwards.
--- There is room for some thousand advisory locks in a server. A lock that keeps updates off is not forgotten either, but
--- waits for those that claim and settle.
+-- There is room for some thousand advisory locks in a server, so a transaction takes 100 at most. A lock that keeps updates
+-- off is not forgotten either, but waits for those that claim and settle, and they for it.
 CREATE FUNCTION {schema}.hold_groups(p_transport text, p_groups text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_held integer := coalesce(nullif(current_setting('rota.held_groups', true), ''), '0')::integer + cardinality(p_groups);
 BEGIN
-    IF cardinality(p_groups) <= 100 THEN
+    IF v_held <= 100 THEN
+        PERFORM set_config('rota.held_groups', v_held::text, true);
         PERFORM pg_advisory_xact_lock_shared({schema}.group_key(p_transport, u.group_id)) FROM unnest(p_groups) u (group_id);
     ELSE
         PERFORM 1 FROM {schema}.groups WHERE transport = p_transport AND group_id = ANY (p_groups)
