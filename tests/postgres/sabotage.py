@@ -8,9 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
+import pytest
 
 SECOND = 1_000_000
 START = -(2**63)
+
+guarded = pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "sabotaged"])
 
 
 def sabotage(url: str, function: str, *changes: tuple[str, str]) -> None:
@@ -82,6 +85,9 @@ class Session:
 
     def close(self) -> None:
         self.connection.close()
+
+
+Sessions = Callable[[], Session]
 
 
 class Running:
