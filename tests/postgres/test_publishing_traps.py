@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from postgres.sabotage import SECOND, Running, Sessions, guarded, sabotage
+from postgres.sabotage import SECOND, Running, Session, Sessions, guarded, sabotage
 
 # -- An emptied group and a publish (T10) ------------------------------------------------------------------------------
 
@@ -110,15 +110,20 @@ def test_a_publish_waits_for_the_ack_that_empties_its_group(sessions: Sessions) 
     assert [row["seq"] for row in acker.claim_groups(None)] == [seq]
 
 
-def test_a_group_drained_and_published_to_again_is_a_new_one(sessions: Sessions) -> None:
-    """T5: what a publisher in flight kept from being forgotten is forgotten by the next publish."""
-    publisher, acker = sessions(), sessions()
+def drain(publisher: Session, acker: Session) -> None:
+    """Leave a group without messages: a publisher in flight kept it from being forgotten, and then gave up."""
     publisher.publish("g", "1")
     (lease,) = acker.claim_groups(None)
     publisher.begin()
     publisher.publish("g", "2")
     assert acker.call("ack_message", "t", "g", lease["token"], lease["seq"])
     publisher.execute("ROLLBACK")
+
+
+def test_a_group_drained_and_published_to_again_is_a_new_one(sessions: Sessions) -> None:
+    """T5: what a publisher in flight kept from being forgotten is forgotten by the next publish."""
+    publisher, acker = sessions(), sessions()
+    drain(publisher, acker)
     seq = publisher.call("publish", None, "t", "g", "3", 7, None, None)
     (again,) = acker.claim_groups(None)
     assert (again["seq"], again["priority"], again["turn"]) == (seq, 7, seq - 2**62)
@@ -126,12 +131,7 @@ def test_a_group_drained_and_published_to_again_is_a_new_one(sessions: Sessions)
 
 def test_a_drained_group_without_messages_goes_with_the_next_claim(sessions: Sessions) -> None:
     publisher, acker = sessions(), sessions()
-    publisher.publish("g", "1")
-    (lease,) = acker.claim_groups(None)
-    publisher.begin()
-    publisher.publish("g", "2")
-    assert acker.call("ack_message", "t", "g", lease["token"], lease["seq"])
-    publisher.execute("ROLLBACK")
+    drain(publisher, acker)
     assert acker.claim_groups(None) == []
     assert acker.connection.execute("SELECT count(*) FROM rota.groups").fetchone() == (0,)
 
